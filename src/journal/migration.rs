@@ -46,7 +46,8 @@ const FIRST_SNAPSHOT: SnapshotId = SnapshotId(1);
 /// [`EngineError`]: the old store is empty or unreadable, or the new store is in use or cannot be written. A failed
 /// attempt leaves no valid new store, so the migration can be repeated.
 pub fn migrate(from: Place<'_>, mut to: Place<'_>) -> Result<Migrated, EngineError> {
-    let table = load(from)?;
+    // The old store stays locked until the new store is complete, so that no server writes to the old store.
+    let (table, _old) = load(from)?;
     to.prepare()?;
     let wall_us = i64::try_from(to.config.wall_us).unwrap_or(i64::MAX);
     let mut taking = Taking::begin((FIRST_SNAPSHOT, to.config.limits.format), &table, Applied::default(), 0, wall_us);
@@ -65,8 +66,8 @@ pub fn migrate(from: Place<'_>, mut to: Place<'_>) -> Result<Migrated, EngineErr
     Ok(Migrated { leases: records, version, bytes })
 }
 
-/// Loads the Leases of a store.
-fn load(mut from: Place<'_>) -> Result<Table, EngineError> {
+/// Loads the Leases of a store. The returned journal keeps the store open.
+fn load(mut from: Place<'_>) -> Result<(Table, Journal), EngineError> {
     if !from.open()?.has_manifest {
         return Err(damaged(&from.config.store, "manifest", "it is not there: no server has used this store"));
     }
@@ -80,7 +81,7 @@ fn load(mut from: Place<'_>) -> Result<Table, EngineError> {
             wait();
         }
     }
-    Ok(table)
+    Ok((table, journal))
 }
 
 struct Opened {

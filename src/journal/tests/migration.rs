@@ -2,10 +2,11 @@
 
 use super::super::migration::{Migrated, Place, migrate};
 use super::super::testing::Store;
-use super::super::{CallPort, Config, Worker};
+use super::super::{CallPort, Command, Config, Event, Port, Worker};
 use super::rig::{Rig, create, small_limits};
 use crate::engine::{Engine, EngineError, SnapshotId, Write};
 use crate::resource::ResourceVersion;
+use std::rc::{Rc, Weak};
 
 fn place(store: &Store) -> Place<'static> {
     let port = CallPort::new(Worker::new(Box::new(store.clone()), "memory"));
@@ -62,4 +63,35 @@ fn a_migration_without_space_can_be_repeated() {
     assert!(matches!(refused, Err(EngineError::NoSpace { .. })), "{refused:?}");
     new.fill_for_chunks(false);
     migrate(place(&rig.store), place(&new)).expect("the second attempt");
+}
+
+/// A port of a migration. The port keeps `_own` alive. A commit fails the test if `other` is gone.
+#[derive(Debug)]
+struct Linked {
+    port: Box<dyn Port>,
+    _own: Rc<()>,
+    other: Weak<()>,
+}
+
+impl Port for Linked {
+    fn send(&mut self, command: Command) {
+        let is_commit = matches!(command, Command::Commit(_));
+        assert!(!is_commit || self.other.strong_count() > 0, "the old store was closed before the new one is complete");
+        self.port.send(command);
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        self.port.next()
+    }
+}
+
+#[test]
+fn the_old_store_stays_open_until_the_new_one_is_complete() {
+    let (rig, new) = (filled(), Store::default());
+    let (old_is_open, new_is_open) = (Rc::new(()), Rc::new(()));
+    let (mut from, mut to) = (place(&rig.store), place(&new));
+    to.port = Box::new(Linked { port: to.port, _own: new_is_open, other: Rc::downgrade(&old_is_open) });
+    from.port = Box::new(Linked { port: from.port, _own: old_is_open, other: Weak::new() });
+    migrate(from, to).expect("moved");
+    assert!(new.commit_count() > 1);
 }
