@@ -51,12 +51,14 @@ const DISCARDED_PER_TURN: usize = 64;
 const STORE: &str = "store";
 
 /// The state that a start of the server has loaded from its store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// resourceVersion of the table.
     pub version: u64,
     /// Whether the table has no Lease and the watch window no change.
     pub is_new: bool,
+    /// The Leases and the version of the table, as text.
+    pub dump: String,
 }
 
 impl Server {
@@ -298,6 +300,7 @@ impl Server {
     /// Returns the state that this start has loaded, to compare two loads of the same store.
     pub(super) fn loaded(&self) -> Loaded {
         let table = &self.service.table;
-        Loaded { version: table.version().0, is_new: table.is_empty() && table.log().is_empty() }
+        let is_new = table.is_empty() && table.log().is_empty();
+        Loaded { version: table.version().0, is_new, dump: self.dump() }
     }
 }
