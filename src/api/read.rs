@@ -132,7 +132,7 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
             Range::Name(key) => Range::Namespace(key.parts().0.into()),
             other => other,
         };
-        let token = ContinueToken::decode(&options.continue_token)?;
+        let token = ContinueToken::decode(&options.continue_token)?.within(&range);
         if !matches!(options.resource_version.as_str(), "" | "0") {
             let message = "specifying resource version is not allowed when using continue".into();
             return Err(ApiError::BadRequest { message });

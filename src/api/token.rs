@@ -85,6 +85,18 @@ impl ContinueToken {
         self.remaining.map(|remaining| usize::try_from(remaining).unwrap_or(usize::MAX))
     }
 
+    /// Returns the token for a list of `range`. kube-apiserver's token for a list of one namespace starts at a name
+    /// without its namespace. Clients may still have such a token after a takeover. This function adds the namespace.
+    #[must_use]
+    pub(super) fn within(mut self, range: &Range) -> Self {
+        if let Range::Namespace(namespace) = range
+            && !self.start.contains('/')
+        {
+            self.start = format!("{namespace}/{}", self.start);
+        }
+        self
+    }
+
     /// Encodes the token for the metadata of a list.
     #[must_use]
     pub(super) fn encode(&self) -> String {
@@ -188,6 +200,18 @@ mod tests {
         assert_eq!(token.version(), Some(1_790_000_000_000_000));
         let inconsistent = ContinueToken::decode(&token.without_version().encode()).expect("a token");
         assert_eq!((inconsistent.version(), inconsistent.remaining()), (None, None));
+    }
+
+    #[test]
+    fn a_token_of_kube_apiserver_gets_its_namespace() {
+        let range = Range::Namespace("n".into());
+        for (start, expected) in [(r"a\u0000", "n/a\0"), (r"n/a\u0000", "n/a\0"), (r"m/a\u0000", "m/a\0")] {
+            let text = BASE64.encode(format!(r#"{{"v":"meta.k8s.io/v1","rv":-1,"start":"{start}"}}"#));
+            let token = ContinueToken::decode(&text).expect("a token");
+            assert_eq!(token.within(&range).start(), expected);
+        }
+        let everywhere = ContinueToken { start: "a\0".into(), ..ContinueToken::default() };
+        assert_eq!(everywhere.within(&Range::All).start(), "a\0");
     }
 
     #[test]
