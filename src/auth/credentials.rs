@@ -1,14 +1,16 @@
 //! The credentials of a connection's peer, and the caller of each request on the connection.
 //!
 //! The server evaluates the peer's certificates again when the last evaluation expires or when the trusted CAs change.
-//! kube-apiserver verifies the chain for every request. So removed CAs, expired certificates and resumed sessions have
-//! the same effect in both servers. Invariant: only a proven front proxy may name users in field lines.
+//! If they proved nothing, it also does so when the clock goes back. kube-apiserver verifies the chain for every
+//! request. So removed CAs, expired certificates and resumed sessions have the same effect in both servers. Invariant:
+//! only a proven front proxy may name users in field lines.
 
 use super::request_header::{self, Unnamed};
 use super::{Caller, has_rights};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::http::FieldLines;
+use crate::timestamp::Time;
 use crate::tls::identity::Identity;
 use crate::tls::trust::{Proof, Trust};
 use rustls_pki_types::CertificateDer;
@@ -29,14 +31,22 @@ enum Kind {
     Insecure,
     /// The peer uses TLS, and the server has not evaluated the peer's certificates yet.
     Unproven,
-    /// The peer uses TLS. `proof` is what the peer's certificates prove with the CAs in `trust`.
-    Proven { trust: Arc<Trust>, proof: Proof, is_anonymous: bool },
+    /// The peer uses TLS. `proof` is what the peer's certificates prove with the CAs in `trust`, at the time `since`.
+    Proven { trust: Arc<Trust>, proof: Proof, since: Time, is_anonymous: bool },
 }
 
 impl Kind {
-    fn proven(trust: Arc<Trust>, proof: Proof) -> Self {
+    fn proven(trust: Arc<Trust>, proof: Proof, since: Time) -> Self {
         let is_anonymous = !proof.is_front_proxy && !proof.user.as_deref().is_some_and(has_rights);
-        Self::Proven { trust, proof, is_anonymous }
+        Self::Proven { trust, proof, since, is_anonymous }
+    }
+
+    /// Whether the evaluation still holds at the time `now`, with the CAs in `trust`. If the clock has gone back since
+    /// the evaluation, the clock may have been ahead, so that valid certificates seemed to have expired.
+    fn holds(&self, trust: &Arc<Trust>, now: Time) -> bool {
+        let Self::Proven { trust: own, proof, since, .. } = self else { return false };
+        let is_proof = proof.is_front_proxy || proof.user.is_some();
+        Arc::ptr_eq(own, trust) && now < proof.until && (is_proof || *since <= now)
     }
 }
 
@@ -53,17 +63,15 @@ impl Credentials {
         Self { kind: Kind::Unproven, spoken_for: Cell::default() }
     }
 
-    /// Evaluates the peer's certificates again, if the last evaluation has expired or the trusted CAs have changed.
-    /// Call `refresh` before the server serves requests. `chain` is the certificate chain, with the peer's own
-    /// certificate first. The chain may be empty.
+    /// Evaluates the peer's certificates again, if the last evaluation no longer holds. Call `refresh` before the
+    /// server serves requests. `chain` is the certificate chain, with the peer's own certificate first. The chain may
+    /// be empty.
     pub fn refresh(&mut self, trust: &Arc<Trust>, chain: &[CertificateDer<'_>], now: Now) {
-        match &self.kind {
-            Kind::Insecure => return,
-            Kind::Proven { trust: own, proof, .. } if Arc::ptr_eq(own, trust) && now.wall < proof.until => return,
-            Kind::Proven { .. } | Kind::Unproven => {}
+        if self.is_insecure() || self.kind.holds(trust, now.wall) {
+            return;
         }
         let proof = trust.prove(chain, now.wall);
-        self.kind = Kind::proven(Arc::clone(trust), proof);
+        self.kind = Kind::proven(Arc::clone(trust), proof, now.wall);
     }
 
     /// Whether the peer is on the cleartext port and needs no proof.
@@ -141,10 +149,9 @@ impl fmt::Debug for Credentials {
 mod tests {
     use super::*;
     use crate::auth::request_header::tests::Lines;
-    use crate::timestamp::Time;
 
     fn proven(proof: Proof) -> Credentials {
-        let kind = Kind::proven(Arc::new(Trust::none()), proof);
+        let kind = Kind::proven(Arc::new(Trust::none()), proof, Time(5));
         Credentials { kind, spoken_for: Cell::default() }
     }
 
@@ -215,6 +222,23 @@ mod tests {
         assert!(expired.is_anonymous());
         alice.refresh(&Arc::new(Trust::none()), &[], Now { ms: 0, wall: Time(8) });
         assert!(alice.is_anonymous());
+    }
+
+    #[test]
+    fn only_a_failed_proof_ends_when_the_clock_goes_back() {
+        let trust = Arc::new(Trust::none());
+        let mut peer = Credentials::unproven();
+        let evaluated_at = |wall| {
+            peer.refresh(&trust, &[], Now { ms: 0, wall: Time(wall) });
+            let Kind::Proven { since, .. } = &peer.kind else { panic!("proven") };
+            since.0
+        };
+        assert_eq!([5, 7, 3, 4].map(evaluated_at), [5, 5, 3, 3]);
+        let mut alice = direct();
+        let Kind::Proven { trust, .. } = &alice.kind else { panic!("proven") };
+        let trust = Arc::clone(trust);
+        alice.refresh(&trust, &[], Now { ms: 0, wall: Time(4) });
+        assert!(!alice.is_anonymous());
     }
 
     #[test]
