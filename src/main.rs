@@ -27,6 +27,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc;
+use std::time::Duration;
 use std::{env, path, thread};
 use tracing::{info, warn};
 
@@ -378,8 +379,21 @@ impl Failure {
         Self { line: one_line(&why.to_string()), status: STATUS_FAILED }
     }
 
+    /// Prints the line. If nobody reads standard error, the log's thread may hold its lock for ever. So a separate
+    /// thread prints, and the program ends after [`REPORT_MAX`] at the latest.
     fn report(&self) -> ExitCode {
-        _ = writeln!(io::stderr(), "{PROGRAM}: {}", self.line);
+        let line = format!("{PROGRAM}: {}\n", self.line);
+        let print = move || _ = io::stderr().write_all(line.as_bytes());
+        let (done, printed) = mpsc::channel();
+        let own = print.clone();
+        let run = move || {
+            own();
+            _ = done.send(());
+        };
+        match thread::Builder::new().name("report".to_owned()).spawn(run) {
+            Ok(_) => _ = printed.recv_timeout(REPORT_MAX),
+            Err(_) => print(),
+        }
         ExitCode::from(self.status)
     }
 }
@@ -388,6 +402,8 @@ impl Failure {
 const DATA_DIR: &str = "data";
 /// Exit status of a failure if the command line is correct.
 const STATUS_FAILED: u8 = 1;
+/// Longest wait until the line about a failure is printed.
+const REPORT_MAX: Duration = Duration::from_secs(1);
 /// Open files that are not connections of clients, such as standard streams, listeners, the poll and its waker, the
 /// signals' pipe, the store, and connections to etcd.
 const FILES_RESERVED: u64 = 32;

@@ -373,6 +373,14 @@ mod running {
     }
 
     #[test]
+    fn an_unread_failure_line_does_not_block_the_exit() {
+        let (_unread, stderr) = full_pipe();
+        let child = Command::new(EXE).arg("--no-such-flag").stderr(stderr).spawn().expect("it runs");
+        let mut program = Running { child, log: Box::new(io::empty()), started: String::new() };
+        assert_eq!(program.wait().code(), Some(2));
+    }
+
+    #[test]
     fn an_unread_log_does_not_block_the_server() {
         let dir = tempfile::tempdir().expect("a folder");
         let port = free_port();
