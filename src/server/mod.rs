@@ -638,6 +638,9 @@ impl Server {
             for event in &*events {
                 self.dispatch_event(event);
             }
+            // This poll may have taken the wake-up of an update that came after the turn took the updates. So the next
+            // turn begins at once.
+            let _ = self.shutdown.waker.wake();
             self.begin_shutdown(now);
         }
         Ok(())
