@@ -16,6 +16,9 @@ use std::mem::{Discriminant, discriminant};
 /// Maximum sum of the sizes of all values that aliases repeat in one document, in bytes. The function [`size`] computes
 /// the size of a value.
 const ALIASED_BYTES_MAX: usize = BODY_BYTES_MAX;
+/// Size of each value that aliases repeat, in bytes, without its texts and elements. A value takes less memory, but a
+/// short text may repeat many values, and each takes time. So a document repeats at most 12,288 values.
+const ALIASED_VALUE_BYTES: usize = 256;
 /// Maximum number of repeated keys in [`Document::duplicates`].
 const DUPLICATES_MAX: usize = 100;
 
@@ -226,8 +229,8 @@ fn count_aliased(aliased_bytes: &mut usize, size: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the approximate memory of a value, in bytes: its texts, and a constant for each value and key. The recursion
-/// is limited, since the depth of a document is limited.
+/// Returns the size of a value, in bytes: its texts, and a constant for each value and key. The recursion is limited,
+/// since the depth of a document is limited.
 fn size(value: &Value) -> usize {
     let below: usize = match value {
         Value::Array(elements) => elements.iter().map(size).sum(),
@@ -237,7 +240,7 @@ fn size(value: &Value) -> usize {
         Value::String(text) => text.len(),
         Value::Bool(_) | Value::Null | Value::Number(_) => 0,
     };
-    size_of::<Value>() + below
+    ALIASED_VALUE_BYTES + below
 }
 
 fn key_name(key: Value) -> Result<String, String> {
@@ -554,6 +557,10 @@ mod tests {
         }
         let excessive = Err(DecodeError::Malformed("yaml: document contains excessive aliasing".to_owned()));
         assert_eq!(decode(bomb.as_bytes()), excessive);
+        // Each of these lists repeats a list of a hundred texts, so it repeats 101 values with each element.
+        let lists = |count: usize| format!("a: &a [{}x]\nb: [{}x]\n", "x, ".repeat(99), "*a, ".repeat(count));
+        assert!(decode(lists(100).as_bytes()).is_ok());
+        assert_eq!(decode(lists(130).as_bytes()), excessive);
         // Each document repeats a few long nodes by aliases: as elements, by merging, as keys, and in values that have
         // anchors.
         let long = "a".repeat(100_000);
