@@ -311,6 +311,31 @@ fn the_reservation_of_locks_begins_on_all_replicas_at_once() {
     client(&other).call("POST", &collection(NAMESPACE), lock).expect_status(201, "the reservation is over");
 }
 
+/// One replica loads the store again, while both replicas reserve locks for their former holders.
+#[test]
+fn a_reload_does_not_end_the_reservation_of_locks() {
+    let Some(mut etcd) = Etcd::start(&[]) else { return };
+    let flags = ["--storage=etcd", "--etcd-servers", &etcd.url(), "--reclaim-seconds=600"];
+    let [one, other] = [(); 2].map(|()| Process::start(&flags, FILES_MAX));
+    let create_node = |name: &str| {
+        client(&one).call("POST", &collection("kube-node-lease"), &new(name)).expect_status(201, "a node's Lease");
+    };
+    create_node("before");
+    other.signal("STOP");
+    etcd.restart(Duration::ZERO);
+    eventually("the replica is ready again", || one.answers());
+    create_node("missed");
+    let revision = etcd.put("/elsewhere", b"");
+    etcd.call("kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).expect("compacted");
+    other.signal("CONT");
+    eventually("the replica has loaded again", || metric(&other, "coordination_journal_reloads_total") == Some(1));
+    eventually("the replica is ready again", || other.answers());
+    let lock = r#"{"metadata":{"name":"lock"},"spec":{"holderIdentity":"a"}}"#;
+    for replica in [&one, &other] {
+        client(replica).call("POST", &collection(NAMESPACE), lock).expect_status(429, "the lock is reserved");
+    }
+}
+
 #[test]
 fn a_full_etcd_refuses_creations_and_keeps_leases() {
     let Some(etcd) = Etcd::start(&["--quota-backend-bytes=4194304"]) else { return };

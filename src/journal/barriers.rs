@@ -16,13 +16,17 @@ pub(super) struct Barriers {
     asked: u64,
     /// Number of the last barrier whose query has begun.
     begun: u64,
+    /// Time at which the last query began, in ms.
+    begun_ms: u64,
     /// Whether a query is running.
     is_looking: bool,
-    /// Barriers whose query has ended, in the order of their numbers. The second value is the end of the journal that
-    /// the query found.
-    found: VecDeque<(u64, End)>,
+    /// Barriers whose query has ended, in the order of their numbers. The second value is the time at which the query
+    /// began, in ms. The third value is the end of the journal that the query found.
+    found: VecDeque<(u64, u64, End)>,
     /// Number of the last passed barrier.
     passed: u64,
+    /// Time at which the query of the last passed barrier began, in ms; `None` before the first one.
+    passed_ms: Option<u64>,
 }
 
 impl Barriers {
@@ -33,10 +37,10 @@ impl Barriers {
     }
 
     /// Starts a query if a query is due. Returns whether a query was started.
-    pub(super) fn begin_query(&mut self) -> bool {
+    pub(super) fn begin_query(&mut self, now_ms: u64) -> bool {
         let is_due = self.has_work();
         if is_due {
-            self.begun = self.asked;
+            (self.begun, self.begun_ms) = (self.asked, now_ms);
             self.is_looking = true;
         }
         is_due
@@ -51,7 +55,7 @@ impl Barriers {
     pub(super) fn on_end(&mut self, end: End) {
         assert!(self.is_looking, "an answer without a query");
         self.is_looking = false;
-        self.found.push_back((self.begun, end));
+        self.found.push_back((self.begun, self.begun_ms, end));
     }
 
     /// Passes the barriers that the table has reached.
@@ -59,13 +63,14 @@ impl Barriers {
     /// # Errors
     /// The table lacks an entry at or before the end that a query found.
     pub(super) fn on_applied(&mut self, applied: &Applied) -> Result<(), String> {
-        while let Some((number, end)) = self.found.pop_front_if(|(_, end)| end.position <= applied.position) {
+        let is_reached = |(.., end): &mut (u64, u64, End)| end.position <= applied.position;
+        while let Some((number, begun_ms, end)) = self.found.pop_front_if(is_reached) {
             match applied.entries_at(end.position) {
                 Some(entries) if entries != end.entries => {
                     let (position, all) = (end.position.0, end.entries);
                     return Err(format!("up to position {position}, this process has {entries} entries of {all}"));
                 }
-                Some(_) | None => self.passed = number,
+                Some(_) | None => (self.passed, self.passed_ms) = (number, Some(begun_ms)),
             }
         }
         Ok(())
@@ -74,6 +79,12 @@ impl Barriers {
     /// Returns the number of the last passed barrier.
     pub(super) fn passed(&self) -> u64 {
         self.passed
+    }
+
+    /// Returns the time at which the query of the last passed barrier began, in ms. The table had every entry of that
+    /// time when it passed the barrier. After a pause of the process, the answer to the query may be old.
+    pub(super) fn passed_ms(&self) -> Option<u64> {
+        self.passed_ms
     }
 }
 
@@ -101,20 +112,20 @@ mod tests {
     #[test]
     fn a_barrier_requested_during_a_query_gets_its_own_query() {
         let mut barriers = Barriers::default();
-        assert!(!barriers.begin_query());
+        assert!(!barriers.begin_query(0));
         assert_eq!([barriers.ask(), barriers.ask()], [1, 1], "those of one turn share a barrier");
-        assert!(barriers.begin_query());
+        assert!(barriers.begin_query(10));
         assert_eq!(barriers.ask(), 2);
-        assert!(!barriers.begin_query(), "one look at a time");
+        assert!(!barriers.begin_query(20), "one look at a time");
         barriers.on_end(end(5));
         barriers.on_applied(&applied(4)).expect("nothing is missing");
-        assert_eq!(barriers.passed(), 0);
-        assert!(barriers.begin_query());
+        assert_eq!((barriers.passed(), barriers.passed_ms()), (0, None));
+        assert!(barriers.begin_query(30));
         barriers.on_end(end(6));
         barriers.on_applied(&applied(5)).expect("nothing is missing");
-        assert_eq!(barriers.passed(), 1);
+        assert_eq!((barriers.passed(), barriers.passed_ms()), (1, Some(10)), "its query began at 10");
         barriers.on_applied(&applied(9)).expect("nothing is missing");
-        assert_eq!((barriers.passed(), barriers.begin_query()), (2, false));
+        assert_eq!((barriers.passed(), barriers.passed_ms(), barriers.begin_query(40)), (2, Some(30), false));
     }
 
     #[test]
@@ -126,7 +137,7 @@ mod tests {
             }
             let mut barriers = Barriers::default();
             barriers.ask();
-            assert!(barriers.begin_query());
+            assert!(barriers.begin_query(0));
             barriers.on_end(end(3));
             let told = barriers.on_applied(&applied).expect_err("an entry is missing");
             assert!(told.contains("2 entries of 3"), "{missing}: {told}");

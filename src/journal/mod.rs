@@ -111,8 +111,6 @@ pub struct Journal {
     barriers: Barriers,
     /// Whether the last call of [`Journal::advance`] stopped because its budget was used up.
     is_cut: bool,
-    /// Time at which a barrier was last passed, in ms.
-    passed_ms: Option<u64>,
     /// Time at which this process next asks for a barrier to check whether its table is current, in ms.
     look_ms: u64,
     is_reachable: bool,
@@ -206,7 +204,6 @@ impl Journal {
             numbers: None,
             barriers: Barriers::default(),
             is_cut: false,
-            passed_ms: None,
             look_ms: 0,
             is_reachable: true,
             under_way: None,
@@ -256,9 +253,6 @@ impl Journal {
         assert!(self.version <= table.version(), "the table's version went back");
         let has_applied = self.version < table.version();
         self.version = table.version();
-        if self.barriers.passed() > passed_before {
-            self.passed_ms = Some(now_ms);
-        }
         Ok(Advanced {
             settled: usize::try_from(self.batches.settled() - settled_before).unwrap_or(usize::MAX),
             has_applied,
@@ -554,12 +548,12 @@ impl Journal {
         self.barriers.passed()
     }
 
-    /// Whether a barrier was passed recently, so that the table is current. Always true with one writer.
+    /// Whether the query of a passed barrier began recently, so that the table is current. Always true with one writer.
     #[must_use]
     pub fn is_current(&self, now_ms: u64) -> bool {
         let behind_ms_max = self.config.limits.behind_ms_max;
         !self.config.is_shared
-            || self.passed_ms.is_some_and(|passed_ms| now_ms <= passed_ms.saturating_add(behind_ms_max))
+            || self.barriers.passed_ms().is_some_and(|passed_ms| now_ms <= passed_ms.saturating_add(behind_ms_max))
     }
 
     /// Whether the store is reachable, according to the port's last event.
@@ -600,7 +594,7 @@ impl Journal {
                 self.barriers.ask();
                 self.look_ms = now_ms.saturating_add(self.config.limits.look_ms);
             }
-            if self.barriers.begin_query() {
+            if self.barriers.begin_query(now_ms) {
                 self.port.send(Command::FindEnd);
             }
         }

@@ -484,12 +484,14 @@ impl Server {
             }
             Err(error) => return Err(RunError::Journal(error)),
         };
+        let is_first_load = has_loaded && !self.has_loaded;
         self.has_loaded |= has_loaded;
         let is_in_use = |table: &Table| table.has_changed() && identity::holds_leases(table);
         let Service { api, table, .. } = service;
-        if has_loaded && is_in_use(table) {
+        if is_first_load && is_in_use(table) {
             // A store that was in use contains the holders of the locks. So this server need not reserve any lock for a
-            // former holder.
+            // former holder. A later load does not show this, since the store may have come into use a moment ago. So
+            // the reservations continue.
             api.reclaim = Reclaim::new(0);
         } else if api.storage.is_shared() && api.reclaim.is_awaited() && is_in_use(table) {
             // A different replica got the first request after the switch to this server. So the period in which locks
