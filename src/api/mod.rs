@@ -348,6 +348,7 @@ impl Api {
             (None, Reply::Job(job)) => {
                 let query = Query::new(request.query);
                 job.set_request(PendingRequest::of(request, &query, kind, version, retry.since_ms));
+                job.note_freezes(self.handover.freezes());
             }
             (None, _) => {}
         }

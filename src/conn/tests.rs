@@ -3,6 +3,7 @@
 use super::*;
 use crate::api::{Api, Storage};
 use crate::cluster::NamespaceChange;
+use crate::handover;
 use crate::journal::testing::Store;
 use crate::journal::{self, CallPort, Journal, Worker};
 use crate::lease::Lease;
@@ -445,6 +446,40 @@ fn a_collection_deletion_awaiting_the_journal_takes_no_turns() {
     world.turn();
     step(&mut world);
     assert!(!world.conn.protocol.is_waiting());
+}
+
+/// Goal: the client of a list that a freeze has cut off recognizes that the list is incomplete.
+#[test]
+fn a_list_that_a_freeze_cuts_off_has_no_last_chunk() {
+    let mut world = World::new();
+    let lease = |namespace: &str, name: &str| {
+        let mut lease = Lease::default();
+        lease.metadata.namespace = namespace.into();
+        lease.metadata.name = name.into();
+        lease
+    };
+    for number in 0..2_000 {
+        world.service.table.create(lease("n", &number.to_string()));
+    }
+    let request = b"GET /apis/coordination.k8s.io/v1/leases HTTP/1.1\r\nHost: h\r\n\r\n";
+    world.peer.write_all(request).expect("room in the kernel");
+    while !world.conn.has_job_step() {
+        world.turn();
+    }
+    let step = |world: &mut World| {
+        world.conn.step_job(Token(0), &mut world.service, &mut world.pool, world.now);
+    };
+    step(&mut world);
+    assert!(world.conn.has_job_step(), "the list is longer than one step");
+    let mut phase = lease(handover::NAMESPACE, handover::NAME);
+    phase.metadata.annotations.insert(handover::PHASE.into(), handover::Phase::Freeze.name().into());
+    world.service.table.create(phase);
+    world.service.hand_over(world.now, |_| {});
+    step(&mut world);
+    let text = world.answers();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(!text.ends_with("0\r\n\r\n"), "the list seems complete");
+    assert_ne!(world.conn.phase, Phase::Open);
 }
 
 /// Returns the types of the frames in `bytes`.

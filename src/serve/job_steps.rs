@@ -3,6 +3,7 @@
 //! request when its response begins, and when the last part of its response is made.
 
 use super::Service;
+use crate::api::handover::Handover;
 use crate::api::job::{Job, JobError};
 use crate::clock::Now;
 use crate::form::Response;
@@ -22,11 +23,7 @@ pub(super) enum Begun {
 /// body. Most responses are then complete, and the server sends their length in the head.
 pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: usize) -> Begun {
     let mut body = Vec::new();
-    // A hand-over of the Leases to another storage may have begun after this deletion began. Then the rest of the
-    // deletion is refused.
-    let permitted = if job.is_deletion() { service.api.handover.check_collection_deletion() } else { Ok(()) };
-    let stepped = permitted
-        .map_err(JobError::Refused)
+    let stepped = check_handover(job, &service.api.handover)
         .and_then(|()| job.step(&mut service.table, &mut service.api.storage, now, &mut body, bytes_max));
     let metrics = &mut service.api.metrics;
     let response = match stepped {
@@ -55,26 +52,51 @@ pub(super) fn go_on(
     out: &mut Vec<u8>,
     bytes_max: usize,
 ) -> Result<Stepped, JobError> {
-    let stepped = job.step(&mut service.table, &mut service.api.storage, now, out, bytes_max);
+    let stepped = check_handover(job, &service.api.handover)
+        .and_then(|()| job.step(&mut service.table, &mut service.api.storage, now, out, bytes_max));
     if !matches!(stepped, Ok(Stepped::More)) {
         job.count_end(&mut service.api.metrics, now);
     }
     stepped
 }
 
+/// Checks that the hand-over still permits the rest of a job. The hand-over may have begun after the job.
+///
+/// # Errors
+/// [`JobError::Refused`] for a deletion, and for a list that a freeze has ended.
+fn check_handover(job: &Job, handover: &Handover) -> Result<(), JobError> {
+    let permitted = match job.freezes() {
+        _ if job.is_deletion() => handover.check_collection_deletion(),
+        Some(freezes) => handover.check_list_in_progress(freezes),
+        None => Ok(()),
+    };
+    permitted.map_err(JobError::Refused)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Api;
+    use crate::api::{Api, Reply};
     use crate::auth::Credentials;
     use crate::handover::{NAME, NAMESPACE, PHASE, Phase};
-    use crate::http::{Method, NoLines, RequestHead};
+    use crate::http::{FieldLines, Method, NoLines, RequestHead};
     use crate::lease::Lease;
+    use crate::limits::GZIP_BYTES_MIN;
     use crate::resource::ResourceVersion;
     use crate::table::Table;
-    use crate::table::change::Change;
     use crate::tls::trust::Trust;
     use std::sync::Arc;
+
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
+
+    /// Field lines of a client that accepts gzip.
+    struct TakesGzip;
+
+    impl FieldLines for TakesGzip {
+        fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
+            each("accept-encoding".as_bytes(), "gzip".as_bytes());
+        }
+    }
 
     fn lease(namespace: &str, name: &str) -> Lease {
         let mut lease = Lease::default();
@@ -83,33 +105,95 @@ mod tests {
         lease
     }
 
-    #[test]
-    fn a_deletion_under_way_ends_when_leases_are_handed_over() {
+    /// Returns a service with 2,000 Leases in the namespace `n`.
+    fn new_service() -> Service {
         let mut table = Table::new(ResourceVersion(1), 10_000, usize::MAX);
         for number in 0..2_000 {
-            table.apply(Change::Create(Box::new(lease("n", &number.to_string())))).expect("a free name");
+            table.create(lease("n", &number.to_string()));
         }
-        let mut service = Service::new(Api::new(), table, Arc::new(Trust::none()));
-        let now = Now::default();
-        let head = RequestHead {
-            method: Method::Delete,
-            path: "/apis/coordination.k8s.io/v1/namespaces/n/leases",
-            query: "",
-            accept: None,
-            content_type: None,
-            user_agent: None,
-            fields: &NoLines,
+        Service::new(Api::new(), table, Arc::new(Trust::none()))
+    }
+
+    /// Returns the job of a request.
+    fn job_of(service: &mut Service, method: Method, path: &str, query: &str, fields: &dyn FieldLines) -> Box<Job> {
+        let head = RequestHead { method, path, query, accept: None, content_type: None, user_agent: None, fields };
+        let (credentials, now) = (Credentials::insecure(), Now::default());
+        match service.api.handle(&mut service.table, &head, b"", None, &credentials, now) {
+            Reply::Job(job) => job,
+            other => panic!("{path}?{query}: {other:?}"),
+        }
+    }
+
+    /// Requests a phase of the hand-over, as the commands do.
+    fn ask_for(service: &mut Service, phase: Phase) {
+        let mut asked = lease(NAMESPACE, NAME);
+        asked.metadata.annotations.insert(PHASE.into(), phase.name().into());
+        match service.table.find(NAMESPACE, NAME).map(|(slot, _)| slot) {
+            Some(slot) => service.table.replace(slot, asked),
+            None => service.table.create(asked),
         };
-        let reply = service.api.handle(&mut service.table, &head, b"", None, &Credentials::insecure(), now);
-        let crate::api::Reply::Job(mut job) = reply else { panic!("{reply:?}") };
+        service.hand_over(Now::default(), |_| {});
+    }
+
+    /// Runs steps of a job until the head of its response is sent, but not the whole body.
+    fn send_head(job: &mut Job, service: &mut Service) {
+        loop {
+            match begin(job, service, Now::default(), 1_000) {
+                Begun::Nothing => {}
+                Begun::Part(..) => return,
+                Begun::Whole(response) => panic!("{response:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_deletion_under_way_ends_when_leases_are_handed_over() {
+        let (mut service, now) = (new_service(), Now::default());
+        let mut job = job_of(&mut service, Method::Delete, LEASES, "", &NoLines);
         assert!(matches!(begin(&mut job, &mut service, now, usize::MAX), Begun::Nothing));
-        let mut phase = lease(NAMESPACE, NAME);
-        phase.metadata.annotations.insert(PHASE.into(), Phase::Freeze.name().into());
-        service.table.apply(Change::Create(Box::new(phase))).expect("a free name");
-        service.hand_over(now, |_| {});
+        ask_for(&mut service, Phase::Freeze);
         let left = service.table.len();
         let Begun::Whole(response) = begin(&mut job, &mut service, now, usize::MAX) else { panic!("it goes on") };
         assert_eq!(response.status, 429);
         assert!(left > 1 && service.table.len() == left);
+    }
+
+    /// Goal: long after a freeze, no client gets a list with a `resourceVersion` of this server.
+    #[test]
+    fn a_freeze_ends_lists_in_progress() {
+        let now = Now::default();
+        for query in ["", "pretty=1", "limit=1500"] {
+            let mut service = new_service();
+            let [mut begun, mut not_begun] =
+                [(); 2].map(|()| job_of(&mut service, Method::Get, LEASES, query, &NoLines));
+            send_head(&mut begun, &mut service);
+            ask_for(&mut service, Phase::Freeze);
+            let ended = go_on(&mut begun, &mut service, now, &mut Vec::new(), 1_000);
+            assert!(matches!(ended, Err(JobError::Refused(_))), "{query}: {ended:?}");
+            let Begun::Whole(response) = begin(&mut not_begun, &mut service, now, 1_000) else {
+                panic!("{query}: the list goes on");
+            };
+            assert_eq!(response.status, 410, "{query}");
+        }
+    }
+
+    /// A compressed body of one Lease is not a list. The command of a rollback lists Leases after the freeze.
+    #[test]
+    fn a_freeze_ends_neither_a_read_of_one_lease_nor_a_later_list() {
+        let (mut service, now) = (new_service(), Now::default());
+        let mut large = lease("n", "large");
+        large.metadata.annotations.insert("a".into(), "x".repeat(2 * GZIP_BYTES_MIN).as_str().into());
+        service.table.create(large);
+        let mut single = job_of(&mut service, Method::Get, &format!("{LEASES}/large"), "", &TakesGzip);
+        send_head(&mut single, &mut service);
+        ask_for(&mut service, Phase::Hold);
+        let mut list = job_of(&mut service, Method::Get, LEASES, "", &NoLines);
+        send_head(&mut list, &mut service);
+        // The step of the phase changes, and no second freeze begins.
+        ask_for(&mut service, Phase::Hold);
+        for job in [&mut single, &mut list] {
+            let stepped = go_on(job, &mut service, now, &mut Vec::new(), 1_000);
+            assert!(matches!(stepped, Ok(Stepped::More)), "{stepped:?}");
+        }
     }
 }

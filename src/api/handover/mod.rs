@@ -21,6 +21,8 @@
 //!
 //! - Watches end with 410. A list at a `resourceVersion` that this server issued also gets 410. Without the 410,
 //!   clients would watch built-in storage from such a version, and would never get an event.
+//! - A list in progress ends with 410, or is cut off if its response has begun. A slow client would otherwise get its
+//!   `resourceVersion` so late that it begins its watch at kube-apiserver.
 //! - After a 410, clients list without a `resourceVersion`. Such a list gets 429 until kube-apiserver serves Leases
 //!   from built-in storage again.
 //! - Once every Lease is written back to built-in storage, a read of a single Lease gets 429 too. By then, a
@@ -70,6 +72,8 @@ pub struct Handover {
     mode: Mode,
     /// Whether watches must end, because clients may no longer write to this server.
     ends_watches: bool,
+    /// Number of changes to [`Mode::Frozen`].
+    freezes: u64,
     /// Worker that copies Leases through the cluster's etcd; `None` if this server has no access to that etcd.
     worker: Option<Box<Worker>>,
     /// Copier that imports Leases through kube-apiserver; `None` if this server has no access to kube-apiserver.
@@ -234,6 +238,21 @@ impl Handover {
         if self.holds_writes() { Err(ApiError::HandingOver) } else { Ok(()) }
     }
 
+    /// Returns the number of times that clients lost the permission to write and to list. Each list notes this number
+    /// when it begins.
+    pub(super) fn freezes(&self) -> u64 {
+        self.freezes
+    }
+
+    /// Checks that a list in progress may continue. `freezes` is the number that the list noted when it began.
+    ///
+    /// # Errors
+    /// 410 if clients have lost the permission to list since then. A client that got the rest of the list could begin
+    /// its watch at kube-apiserver, where a watch from a `resourceVersion` of this server gets no events.
+    pub fn check_list_in_progress(&self, freezes: u64) -> Result<(), ApiError> {
+        if self.freezes == freezes { Ok(()) } else { Err(given_back()) }
+    }
+
     /// Returns the error for an update whose `resourceVersion` is not that of the current Lease. During a takeover, an
     /// update with a `resourceVersion` of built-in storage gets 429, since this server may not have imported that
     /// version yet.
@@ -299,7 +318,10 @@ impl Handover {
             let (phase, step) = (self.state.phase.map(Phase::name), self.state.step.map(Step::name));
             tracing::info!(phase, step, "the hand-over of Leases has a new phase or step");
         }
-        self.ends_watches |= self.mode == Mode::Frozen && mode_before != Mode::Frozen;
+        if self.mode == Mode::Frozen && mode_before != Mode::Frozen {
+            self.ends_watches = true;
+            self.freezes += 1;
+        }
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Job {
     state: AskedState,
     /// Data of the request, for the metrics and for an error response.
     request: Option<PendingRequest>,
+    /// Number of the hand-over's freezes when the list began; `None` if the job is no list.
+    freezes: Option<u64>,
     /// Compression of the body; `None` if the client does not accept gzip.
     gzip: Option<Gzip>,
     /// Start of the job's time limit, in ms: its first step or its first deadline check, whichever came first.
@@ -61,7 +63,7 @@ pub enum JobError {
     Forgotten,
     /// The job has taken longer than [`JOB_MS_MAX`], or the server has revoked its permit.
     Overtaken,
-    /// The request fails with this error. The head of the response is not sent yet.
+    /// The request fails with this error. If the head of the response is sent, the response remains incomplete.
     Refused(ApiError),
 }
 
@@ -226,6 +228,7 @@ impl Job {
             stage,
             state: AskedState::default(),
             request: None,
+            freezes: None,
             gzip: None,
             since_ms: None,
             permit: None,
@@ -291,6 +294,19 @@ impl Job {
     /// Sets the data of the request, for the metrics and for an error response.
     pub(super) fn set_request(&mut self, request: PendingRequest) {
         self.request = Some(request);
+    }
+
+    /// Notes the number of the hand-over's freezes if the job is a list. Call this function before the first step.
+    pub(super) fn note_freezes(&mut self, freezes: u64) {
+        let is_list = matches!(self.stage, Stage::Collect { .. } | Stage::Stream(_));
+        self.freezes = is_list.then_some(freezes);
+    }
+
+    /// Returns the number of the hand-over's freezes when the list began; `None` if the job is no list. A later freeze
+    /// ends the list.
+    #[must_use]
+    pub fn freezes(&self) -> Option<u64> {
+        self.freezes
     }
 
     /// Counts the request with its status in the metrics. Call this function at the start of the response.
