@@ -5,6 +5,8 @@
 
 mod support;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use coordination_apiserver::limits::{METADATA_ENTRIES_MAX, OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
@@ -238,6 +240,31 @@ fn a_list_of_one_name_has_no_pages() {
     assert_eq!(rest.expect_status(200, "no limit").json()["metadata"]["continue"], Value::Null);
     let rest = call("GET", &format!("{collection}?continue={token}&fieldSelector=metadata.name%3Da"), "");
     assert_eq!(rest.expect_status(200, "the rest, by name").json()["items"], json!([]));
+}
+
+/// After a rollback, kube-apiserver gets the token. It adds the namespace of the request to the name in the token.
+#[test]
+fn a_continue_token_of_one_namespace_omits_the_namespace() {
+    for namespace in ["token-one", "token-two"] {
+        for name in ["a", "b", "c"] {
+            call("POST", &lease::collection(namespace), &lease::new(name)).expect_status(201, name);
+        }
+    }
+    let list = |namespace: &str, query: &str| call("GET", &format!("{}?{query}", lease::collection(namespace)), "");
+    let page = list("token-one", "limit=1").expect_status(200, "a page").json();
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let content: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(token).unwrap()).unwrap();
+    assert_eq!(content["start"], "a\0");
+
+    // Earlier releases issued tokens with the namespace.
+    let with_namespace = json!({ "v": content["v"], "rv": content["rv"], "start": "token-one/a\0" });
+    let with_namespace = BASE64_URL_SAFE_NO_PAD.encode(with_namespace.to_string());
+    for (namespace, token) in [("token-one", token), ("token-one", with_namespace.as_str()), ("token-two", token)] {
+        let rest = list(namespace, &format!("continue={token}")).expect_status(200, namespace).json();
+        let names: Vec<_> = rest["items"].as_array().unwrap().iter().map(lease::name).collect();
+        assert_eq!(names, ["b", "c"], "{namespace} {token}");
+    }
+    list("token-two", &format!("continue={with_namespace}")).expect_status(400, "a place in another namespace");
 }
 
 #[test]

@@ -181,7 +181,7 @@ fn at(table: &Table, range: Range, version: u64, limit: usize) -> Result<ListSta
 
 /// Returns the snapshot for the page that a `continue` token requests.
 fn next_page(table: &Table, token: &ContinueToken, range: Range) -> Result<Snapshot, ApiError> {
-    let remaining = token.remaining_in(&range);
+    let (start, remaining) = (token.key_in(&range), token.remaining_in(&range));
     let snapshot = match token.version() {
         None => Snapshot::now(table, range),
         // This server has not issued this version. The first version of a new store is a time by the server's clock. So
@@ -190,7 +190,7 @@ fn next_page(table: &Table, token: &ContinueToken, range: Range) -> Result<Snaps
         Some(version) if version > table.version().0 => return Err(too_late(token)),
         Some(version) => Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| too_late(token))?,
     };
-    snapshot.from_key(token.start(), remaining).ok_or_else(|| ApiError::BadRequest {
+    snapshot.from_key(&start, remaining).ok_or_else(|| ApiError::BadRequest {
         message: "invalid continue token: continue key is not valid: it points out of the list".into(),
     })
 }

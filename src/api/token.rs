@@ -1,10 +1,11 @@
 //! `continue` tokens. A token contains the `resourceVersion` of a list and the first key of its next page (apiserver
 //! `storage/continue.go`).
 //!
-//! Clients do not interpret a token, so this server may define its content. A token has kube-apiserver's fields, and
-//! also the number of remaining items, which the server would otherwise count again for each page. The table's ordered
-//! map can only count items one by one. A page counts the items only if its token lacks their number for the range of
-//! the list. An example is the token that continues an expired list in the newest state.
+//! A token has kube-apiserver's fields, with the same content. So a client can continue a list after a takeover or a
+//! rollback, when another server gets the token. A token also has the number of remaining items, which the server would
+//! otherwise count again for each page. The table's ordered map can only count items one by one. A page counts the
+//! items only if its token lacks their number for the range of the list. An example is the token that continues an
+//! expired list in the newest state.
 
 use crate::api_error::ApiError;
 use crate::codec::json::repaired;
@@ -13,6 +14,7 @@ use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// The only version of the format of `continue` tokens.
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
@@ -28,7 +30,8 @@ pub(super) struct ContinueToken {
     /// `resourceVersion` of the list; negative for the newest state. The server issues a token with -1 after the
     /// version of an earlier token has expired.
     rv: i64,
-    /// First possible key of the page: `namespace/name` of the last item before the page, and a NUL.
+    /// First possible key of the page: `namespace/name` of the last item before the page, and a NUL. In a list of one
+    /// namespace, only the name and a NUL.
     start: String,
     /// Number of items of `range` that remain at the `resourceVersion`; `None` if the server has not counted them.
     remaining: Option<u64>,
@@ -43,7 +46,7 @@ impl ContinueToken {
         Self {
             v: TOKEN_VERSION.into(),
             rv: i64::try_from(snapshot.version().0).unwrap_or(i64::MAX),
-            start: snapshot.start().into(),
+            start: start_in(snapshot.range(), snapshot.start()).into(),
             remaining: snapshot.remaining().map(|remaining| remaining as u64),
             range: snapshot.range().to_string(),
         }
@@ -66,10 +69,13 @@ impl ContinueToken {
         u64::try_from(self.rv).ok()
     }
 
-    /// Returns the first possible key of the page.
+    /// Returns the first possible key of the page in a list of `range`.
     #[must_use]
-    pub(super) fn start(&self) -> &str {
-        &self.start
+    pub(super) fn key_in(&self, range: &Range) -> Cow<'_, str> {
+        match range {
+            Range::Namespace(namespace) if !self.start.contains('/') => format!("{namespace}/{}", self.start).into(),
+            _ => self.start.as_str().into(),
+        }
     }
 
     /// Returns the number of remaining items of `range`. Returns `None` if the items are not counted, or if the token
@@ -85,15 +91,11 @@ impl ContinueToken {
         self.remaining.map(|remaining| usize::try_from(remaining).unwrap_or(usize::MAX))
     }
 
-    /// Returns the token for a list of `range`. kube-apiserver's token for a list of one namespace starts at a name
-    /// without its namespace. Clients may still have such a token after a takeover. This function adds the namespace.
+    /// Returns the token for a list of `range`, in kube-apiserver's form. Earlier releases of this server issued tokens
+    /// with the namespace for a list of one namespace. This function removes that namespace.
     #[must_use]
     pub(super) fn within(mut self, range: &Range) -> Self {
-        if let Range::Namespace(namespace) = range
-            && !self.start.contains('/')
-        {
-            self.start = format!("{namespace}/{}", self.start);
-        }
+        self.start = start_in(range, &self.start).into();
         self
     }
 
@@ -146,6 +148,18 @@ impl ContinueToken {
     }
 }
 
+/// Returns the form in which a token for a list of `range` names the key `start`. kube-apiserver adds the namespace of
+/// the request to this form, so the token for a list of one namespace must not contain the namespace (apiserver
+/// `storage/continue.go`, `EncodeContinue` and `DecodeContinue`).
+fn start_in<'a>(range: &Range, start: &'a str) -> &'a str {
+    let name = match range {
+        Range::Namespace(namespace) => start.strip_prefix(&**namespace).and_then(|rest| rest.strip_prefix('/')),
+        Range::All | Range::Name(_) => None,
+    };
+    // A forged start that is no namespace and name is not changed.
+    name.filter(|name| !name.is_empty() && !name.contains('/')).unwrap_or(start)
+}
+
 /// Returns the offset at which Go's Base64 decoder stops. Go stops at the first byte outside the alphabet. If the last
 /// group of four has a single character, Go stops at the end.
 fn first_illegal(text: &str) -> usize {
@@ -156,6 +170,8 @@ fn first_illegal(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::ResourceVersion;
+    use crate::table::Table;
 
     #[test]
     fn an_unreadable_continue_token_gets_the_error_of_go() {
@@ -203,15 +219,33 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_kube_apiserver_gets_its_namespace() {
+    fn a_token_gets_the_namespace_of_its_list() {
         let range = Range::Namespace("n".into());
-        for (start, expected) in [(r"a\u0000", "n/a\0"), (r"n/a\u0000", "n/a\0"), (r"m/a\u0000", "m/a\0")] {
+        for (start, of_kube_apiserver, key) in [
+            (r"a\u0000", "a\0", "n/a\0"),
+            // The form of earlier releases.
+            (r"n/a\u0000", "a\0", "n/a\0"),
+            (r"m/a\u0000", "m/a\0", "m/a\0"),
+            ("n/", "n/", "n/"),
+            ("n/a/b", "n/a/b", "n/a/b"),
+        ] {
             let text = BASE64.encode(format!(r#"{{"v":"meta.k8s.io/v1","rv":-1,"start":"{start}"}}"#));
-            let token = ContinueToken::decode(&text).expect("a token");
-            assert_eq!(token.within(&range).start(), expected);
+            let token = ContinueToken::decode(&text).expect("a token").within(&range);
+            assert_eq!((token.start.as_str(), &*token.key_in(&range)), (of_kube_apiserver, key));
         }
-        let everywhere = ContinueToken { start: "a\0".into(), ..ContinueToken::default() };
-        assert_eq!(everywhere.within(&Range::All).start(), "a\0");
+        let everywhere = ContinueToken { start: "n/a\0".into(), ..ContinueToken::default() }.within(&Range::All);
+        assert_eq!(everywhere.key_in(&Range::All), "n/a\0");
+    }
+
+    /// After a rollback, kube-apiserver gets the token and adds the namespace of the request.
+    #[test]
+    fn a_token_of_one_namespace_omits_the_namespace() {
+        let table = Table::new(ResourceVersion(1), 10, usize::MAX);
+        for (range, start) in [(Range::All, "n/a\0"), (Range::Namespace("n".into()), "a\0")] {
+            let rest = Snapshot::now(&table, range.clone()).from_key("n/a\0", None).expect("in the range");
+            let token = ContinueToken::after(&rest);
+            assert_eq!((token.start.as_str(), &*token.key_in(&range)), (start, "n/a\0"));
+        }
     }
 
     #[test]
