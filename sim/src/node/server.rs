@@ -82,6 +82,8 @@ impl Server {
         let mut config = Config { is_shared: device.is_none(), ..Config::new(STORE, sim.wall_us()) };
         config.limits = Limits {
             batch_changes_max: sim.swarm.batch_changes_max,
+            // A run has at most 15 writers, so almost no batch reaches the server's own minimum of 16 changes.
+            gathered_changes_min: 2,
             waiting_changes_max: sim.swarm.waiting_changes_max,
             snapshot_bytes_min: sim.swarm.snapshot_bytes_min,
             journal_bytes_max: sim.swarm.journal_bytes_max,
