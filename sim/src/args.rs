@@ -28,7 +28,8 @@ pub(crate) struct Args {
     pub(crate) bug: Option<sim::bugs::Bug>,
 
     /// State of the page cache after a failed sync: pages stay dirty (kept), pages are marked clean as on Linux
-    /// (forgotten), or they are marked clean and dropped at the next start of the server (cold)
+    /// (forgotten), or they are marked clean and dropped at the next start of the server (cold). With `forgotten` some
+    /// seeds fail: a server that does not drop the pages builds on pages that the next power cut loses
     #[arg(long, value_name = "kept|forgotten|cold", default_value = "kept", value_parser = parse_failed_syncs)]
     pub(crate) failed_syncs: FailedSyncs,
 

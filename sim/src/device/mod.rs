@@ -73,10 +73,12 @@ pub enum FailedSyncs {
     /// The pages stay dirty, so a later sync makes them durable.
     #[default]
     Kept,
-    /// The pages are marked clean, as on Linux: reads see them, but a power cut loses them.
+    /// The pages are marked clean, as on Linux: reads see them, but a power cut loses them. Some seeds fail, since a
+    /// server that starts again relies on such pages.
     Forgotten,
-    /// As with `Forgotten`. In addition, the next start of the server first syncs the file and drops the page cache.
-    /// The disk engine does so on Linux.
+    /// As with `Forgotten`. In addition, the device syncs the file and drops the page cache before the next start of
+    /// the server. On Linux, the disk engine does so when it opens a file (`folder::read_from_disk`). The simulator
+    /// does not call that function, since the function needs a real file.
     ForgottenAndCold,
 }
 
