@@ -327,7 +327,8 @@ impl World {
     }
 
     /// Starts a server on a copy of the store with flipped bits. This server must load the same state, or report the
-    /// damage. After a crash (not `is_closed`) it may also load the state before the last commit.
+    /// damage. After a crash (not `is_closed`) it may also drop the last commit. The simulator does not know the state
+    /// before that commit. So it accepts every state with a lower version, also one that lacks several commits.
     fn try_flips(&mut self, node: usize, flips: &[(usize, u8)], is_closed: bool) {
         if flips.is_empty() {
             return;
@@ -337,8 +338,9 @@ impl World {
         let flipped = self.nodes[node].try_copy(&self.sim, flips);
         match (whole, flipped) {
             (Ok(whole), Ok(flipped)) if flipped == whole => self.sim.count("copies with flips loaded"),
-            // After a crash, the last commit may be lost. If that commit created the store, the server creates a new
-            // store, whose version may be higher.
+            // After a crash, the last commit may be lost, with all changes of its batch. So the version is lower by an
+            // unknown number. If that commit created the store, the server creates a new store, whose version may be
+            // higher.
             (Ok(whole), Ok(flipped)) if !is_closed && (flipped.version < whole.version || whole.is_new) => {
                 self.sim.count("copies with flips loaded");
             }
