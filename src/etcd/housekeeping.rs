@@ -11,14 +11,37 @@ use tokio::time::sleep;
 /// Interval at which the size of etcd's database is read.
 const SIZE_EVERY: Duration = Duration::from_secs(5);
 
+/// The reason why etcd refused the last request; `None` if etcd did not refuse it. A refused request is sent again,
+/// since an operator may grant the right. The log shows a repeated reason only once.
+#[derive(Debug, Default)]
+struct LastRefusal(Option<String>);
+
+impl LastRefusal {
+    /// Records a refusal. Returns whether the request before had another reason or was not refused.
+    fn is_news(&mut self, reason: &str) -> bool {
+        self.0.replace(reason.to_owned()).as_deref() != Some(reason)
+    }
+
+    /// Records that etcd did not refuse the request.
+    fn end(&mut self) {
+        self.0 = None;
+    }
+}
+
 /// Reports the size of etcd's database until the thread must end.
 pub(super) async fn watch_size(state: Rc<SharedState>) {
+    let mut last = LastRefusal::default();
     while !state.is_over.get() {
         match state.client.status(state.client.member()).await {
-            Ok(status) => state.say(Event::Size(size(&status))),
+            Ok(status) => {
+                last.end();
+                state.say(Event::Size(size(&status)));
+            }
             Err(Failure::Refused(status)) => {
                 let reason = status.message();
-                return tracing::warn!(reason, "etcd does not report its size, so creations of Leases are not limited");
+                if last.is_news(reason) {
+                    tracing::warn!(reason, "etcd does not report its size, so creations of Leases are not limited");
+                }
             }
             Err(failure) => tracing::debug!(?failure, "etcd does not report its size"),
         }
@@ -39,15 +62,105 @@ fn size(status: &StatusResponse) -> StoreSize {
 /// ago. By then, this replica had received all events up to this revision.
 pub(super) async fn compact(state: Rc<SharedState>, interval: Duration) {
     let mut revision = state.followed.get();
+    let mut last = LastRefusal::default();
     while !state.is_over.get() {
         sleep(interval).await;
         match state.client.compact(revision).await {
-            Ok(()) => tracing::debug!(revision, "etcd compacted"),
+            Ok(()) => {
+                last.end();
+                tracing::debug!(revision, "etcd compacted");
+            }
+            // With authentication, etcd 3.7.3 compacts only for users with the role `root`.
             Err(Failure::Refused(status)) => {
-                return tracing::error!(reason = status.message(), "etcd refuses to be compacted");
+                let reason = status.message();
+                if last.is_news(reason) {
+                    tracing::error!(reason, "etcd refuses to be compacted; start etcd with --auto-compaction-mode");
+                }
             }
             Err(failure) => tracing::debug!(?failure, "etcd has not answered a compaction"),
         }
         revision = state.followed.get();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::background::LocalRuntime;
+    use crate::etcd::client::Client;
+    use crate::etcd::config::Config;
+    use crate::updates;
+    use futures_util::future::{Either, select};
+    use mio::{Poll, Token, Waker};
+    use std::io::{self, Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::thread;
+    use tokio::sync::oneshot;
+    use tokio::time::timeout;
+
+    /// Length of the text with which an HTTP/2 client begins a connection, in bytes.
+    const PREFACE_BYTES: usize = 24;
+    /// Types of the frames that contain a request.
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    /// Flag of the last frame of a request.
+    const END_STREAM: u8 = 1;
+    /// A frame with no settings.
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    /// First bytes of a frame with [`REFUSAL`], up to the stream id. The frame is both first and last of the response.
+    const RESPONSE: &[u8] = &[0, 0, 16, HEADERS, 5];
+    /// The fields `:status: 200` and `grpc-status: 7`, permission denied.
+    const REFUSAL: &[u8] = b"\x88\x00\x0bgrpc-status\x017";
+
+    /// Refuses all requests of the first connection. Reports the third request.
+    fn refuse(listener: &TcpListener, third: oneshot::Sender<()>) -> io::Result<()> {
+        let (mut connection, _) = listener.accept()?;
+        connection.read_exact(&mut [0; PREFACE_BYTES])?;
+        connection.write_all(SETTINGS)?;
+        let (mut third, mut requests) = (Some(third), 0);
+        loop {
+            let mut head = [0; 9];
+            connection.read_exact(&mut head)?;
+            let [a, b, c, kind, flags, stream @ ..] = head;
+            let length = u64::from(u32::from_be_bytes([0, a, b, c]));
+            io::copy(&mut Read::by_ref(&mut connection).take(length), &mut io::sink())?;
+            if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
+                requests += 1;
+                if let Some(third) = third.take_if(|_| requests == 3) {
+                    _ = third.send(());
+                }
+                connection.write_all(&[RESPONSE, &stream, REFUSAL].concat())?;
+            }
+        }
+    }
+
+    /// The role in docs/replicas.md does not permit compactions. An operator may change that while the replica runs.
+    #[test]
+    fn a_refused_compaction_is_tried_again() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let (third, requested) = oneshot::channel();
+        drop(thread::spawn(move || refuse(&listener, third)));
+        let poll = Poll::new().expect("a poll");
+        let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");
+        let (sender, _events) = updates::queue(Arc::new(waker));
+        LocalRuntime::new().expect("a runtime").block_on(async {
+            let client = Client::new(Config { endpoints: vec![url], ..Config::default() }).expect("a client");
+            let state = Rc::new(SharedState::new(client, sender));
+            let compacting = pin!(compact(state, Duration::from_millis(1)));
+            let ended = timeout(Duration::from_secs(20), select(compacting, requested)).await;
+            assert!(matches!(ended, Ok(Either::Right((Ok(()), _)))), "no third request");
+        });
+    }
+
+    #[test]
+    fn a_refusal_is_logged_once_for_each_reason() {
+        let mut last = LastRefusal::default();
+        let mut news = |reason| last.is_news(reason);
+        assert_eq!([news("a"), news("a"), news("b"), news("a")], [true, false, true, true]);
+        last.end();
+        assert!(last.is_news("a"), "the request has succeeded in between");
     }
 }
