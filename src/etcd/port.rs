@@ -38,19 +38,45 @@ pub struct EtcdPort {
 const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval at which the thread checks how long requests have waited for etcd.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Time without delivery after which an entry that is in etcd counts as lost.
+/// Time without delivery after which an entry or a manifest that is in etcd counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
-/// Number of queries that must be exceeded before an undelivered entry counts as lost. After a long pause of the
-/// process, `LOST_AFTER` has passed, but few queries have run. The watch may then still deliver the entry.
+/// Number of queries that must be exceeded before an undelivered entry or manifest counts as lost. After a long pause
+/// of the process, `LOST_AFTER` has passed, but few queries have run. The watch may then still deliver the put.
 const LOOKS_MIN: u32 = 4;
 
-/// An entry that is in etcd, but that the watch has not delivered.
+/// The puts that are in etcd, but that the watch has not delivered.
+#[derive(Debug, Default)]
+struct Undelivered {
+    entry: Option<Behind>,
+    manifest: Option<Behind>,
+}
+
+/// The put of an entry or of a manifest, which the watch has not delivered.
 #[derive(Clone, Copy, Debug)]
 struct Behind {
-    position: Position,
+    revision: u64,
     since: Instant,
-    /// Number of queries that have found the entry undelivered.
+    /// Number of queries that have found the put undelivered.
     looks: u32,
+}
+
+impl Behind {
+    /// Compares the revision of the last put in etcd with that of the last delivered put, as a query has found them at
+    /// `now`. Stores the undelivered put in `first`. Returns its revision if the put counts as lost.
+    fn look(first: &mut Option<Self>, delivered: u64, put: u64, now: Instant) -> Option<u64> {
+        if delivered >= put {
+            *first = None;
+            return None;
+        }
+        let anew = Self { revision: put, since: now, looks: 0 };
+        let behind = first.get_or_insert(anew);
+        if delivered >= behind.revision {
+            *behind = anew;
+        }
+        behind.looks += 1;
+        let is_lost = now.duration_since(behind.since) > LOST_AFTER && behind.looks > LOOKS_MIN;
+        is_lost.then_some(behind.revision)
+    }
 }
 
 impl EtcdPort {
@@ -107,7 +133,7 @@ impl Port for EtcdPort {
 /// Runs commands until the port is dropped.
 async fn serve(state: Rc<SharedState>, mut commands: Receiver<Command>) {
     spawn_local(look_at_waits(Rc::clone(&state)));
-    let behind = Rc::new(RefCell::new(None));
+    let undelivered = Rc::new(RefCell::new(Undelivered::default()));
     let mut load = Load::default();
     let mut is_following = false;
     while let Some(command) = commands.recv().await {
@@ -117,7 +143,7 @@ async fn serve(state: Rc<SharedState>, mut commands: Receiver<Command>) {
                 continue;
             }
             Command::FindEnd => {
-                spawn_local(find_end(Rc::clone(&state), Rc::clone(&behind)));
+                spawn_local(find_end(Rc::clone(&state), Rc::clone(&undelivered)));
                 continue;
             }
             Command::Open => load.open(&state).await,
@@ -221,7 +247,7 @@ async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Fa
 }
 
 /// Finds the last entry in etcd. Repeats the query until etcd answers.
-async fn find_end(state: Rc<SharedState>, behind: Rc<RefCell<Option<Behind>>>) {
+async fn find_end(state: Rc<SharedState>, undelivered: Rc<RefCell<Undelivered>>) {
     state.begin(Wait::Look);
     let request = transaction::find_end(&state.keys);
     let delivered = state.delivered.get();
@@ -241,8 +267,8 @@ async fn find_end(state: Rc<SharedState>, behind: Rc<RefCell<Option<Behind>>>) {
                 }
                 state.end(Wait::Look);
                 state.say(Event::End(End { position, entries: head.version.cast_unsigned() }));
-                let manifest = manifest.mod_revision.cast_unsigned();
-                return look_behind(&state, &mut behind.borrow_mut(), position, manifest, revision);
+                let found = Found { entry: position.0, manifest: manifest.mod_revision.cast_unsigned(), revision };
+                return look_behind(&state, &mut undelivered.borrow_mut(), found, Instant::now());
             }
             Err(Failure::Unknown(_)) if state.is_over.get() => return,
             Err(Failure::Unknown(_)) => state.client.pause(attempt).await,
@@ -255,26 +281,100 @@ fn first_key(answer: ResponseOp) -> KeyValue {
     answer.range.unwrap_or_default().kvs.into_iter().next().unwrap_or_default()
 }
 
-/// Compares the state of etcd at `revision` with what the watch has delivered. `end` is the position of the last entry
-/// in etcd, and `manifest` the revision of the manifest. Fails if the watch has not delivered an entry for too long.
-fn look_behind(state: &SharedState, behind: &mut Option<Behind>, end: Position, manifest: u64, revision: u64) {
-    if state.delivered.get() >= end {
-        *behind = None;
-        if state.manifest_revision.get() >= manifest {
-            // The watch has delivered everything up to `revision`. So a reopened watch can start after `revision`,
-            // which etcd is less likely to have compacted than an earlier revision.
-            state.followed.set(state.followed.get().max(revision));
+/// What a query has found in etcd.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// Position of the last entry.
+    entry: u64,
+    /// Revision at which the manifest was put; 0 without a manifest.
+    manifest: u64,
+    /// Revision of etcd at the time of the query.
+    revision: u64,
+}
+
+/// Compares what a query has found at `now` with what the watch has delivered. Fails if the watch has not delivered an
+/// entry or a manifest for too long.
+fn look_behind(state: &SharedState, undelivered: &mut Undelivered, found: Found, now: Instant) {
+    let (entry, manifest) = (state.delivered.get().0, state.manifest_revision.get());
+    if entry >= found.entry && manifest >= found.manifest {
+        // The watch has delivered everything up to `revision`. So a reopened watch can start after `revision`, which
+        // etcd is less likely to have compacted than an earlier revision.
+        state.followed.set(state.followed.get().max(found.revision));
+    }
+    let entry = Behind::look(&mut undelivered.entry, entry, found.entry, now);
+    let manifest = Behind::look(&mut undelivered.manifest, manifest, found.manifest, now);
+    let lost = match (entry, manifest) {
+        (Some(position), _) => format!("position {position}"),
+        (None, Some(revision)) => format!("the manifest of revision {revision}"),
+        (None, None) => return,
+    };
+    if !state.is_waiting(Wait::Watch) {
+        state.fail(Failure::Lost(format!("the watch has not delivered {lost}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Poll, Token};
+
+    /// Revision up to which everything is delivered.
+    const DELIVERED: u64 = 10;
+
+    /// Returns the error after queries in each of ten seconds that find `found`, and the revision from which a reopened
+    /// watch would start.
+    fn after_ten_seconds(found: Found) -> (Option<String>, u64) {
+        let poll = Poll::new().expect("a poll");
+        let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");
+        let (sender, events) = updates::queue(Arc::new(waker));
+        let followed = LocalRuntime::new().expect("a runtime").block_on(async {
+            let endpoints = vec!["http://127.0.0.1:1".to_owned()];
+            let client = Client::new(Config { endpoints, ..Config::default() }).expect("a client");
+            let state = SharedState::new(client, sender);
+            state.delivered.set(Position(DELIVERED));
+            state.note_manifest(DELIVERED);
+            let (mut undelivered, begun) = (Undelivered::default(), Instant::now());
+            for seconds in 0..10 {
+                look_behind(&state, &mut undelivered, found, begun + Duration::from_secs(seconds));
+            }
+            state.followed.get()
+        });
+        let error = events.next().map(|event| match event {
+            Event::Failed(error) => error.to_string(),
+            other => panic!("{other:?}"),
+        });
+        (error, followed)
+    }
+
+    #[test]
+    fn a_lost_event_of_an_entry_or_of_the_manifest_is_noticed() {
+        for (entry, manifest, lost) in [
+            (DELIVERED, DELIVERED, None),
+            (12, DELIVERED, Some("has not delivered position 12")),
+            (DELIVERED, 12, Some("has not delivered the manifest of revision 12")),
+        ] {
+            let (error, followed) = after_ten_seconds(Found { entry, manifest, revision: 20 });
+            match (&error, lost) {
+                (Some(error), Some(lost)) => assert!(error.ends_with(lost), "{error}"),
+                _ => assert_eq!((error.is_none(), lost.is_none()), (true, true), "{error:?} {lost:?}"),
+            }
+            assert_eq!(followed, if lost.is_none() { 20 } else { 0 });
         }
-        return;
     }
-    let now = Behind { position: end, since: Instant::now(), looks: 0 };
-    let first = behind.get_or_insert(now);
-    if state.delivered.get() >= first.position {
-        *first = now;
-    }
-    first.looks += 1;
-    let is_late = first.since.elapsed() > LOST_AFTER && first.looks > LOOKS_MIN;
-    if is_late && !state.is_waiting(Wait::Watch) {
-        state.fail(Failure::Lost(format!("the watch has not delivered position {}", first.position.0)));
+
+    #[test]
+    fn a_late_put_is_not_lost() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut first = None;
+        assert_eq!(Behind::look(&mut first, 10, 12, at(0)), None);
+        // The process was paused, so too few queries have run.
+        assert_eq!(Behind::look(&mut first, 10, 13, at(60)), None);
+        for seconds in 61..64 {
+            // The put of revision 12 was delivered meanwhile. The next put is new.
+            assert_eq!(Behind::look(&mut first, 12, 14, at(seconds)), None);
+        }
+        assert_eq!(Behind::look(&mut first, 14, 14, at(64)), None);
+        assert!(first.is_none());
     }
 }
