@@ -26,12 +26,14 @@ use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use std::{env, path, thread};
+use std::{env, panic, path, process, thread};
 use tracing::{info, warn};
 
 fn main() -> ExitCode {
+    bound_panics();
     let args = match Args::parse_checked(env::args_os()) {
         Ok(args) => args,
         Err(Stop::Information(text)) => {
@@ -66,6 +68,8 @@ fn print(document: &[u8]) -> ExitCode {
 
 /// Loads the certificates, and runs the server until it stops.
 fn run(args: &Args) -> Result<(), Failure> {
+    let shutdown = Arc::new(OnceLock::new());
+    stop_on_signals(Arc::clone(&shutdown)).map_err(|e| Failure::at_runtime(format!("cannot take signals: {e}")))?;
     let max_connections = connections_max(args.max_connections.get());
     let (endpoints_sender, endpoints) = cluster::endpoints();
     let of_cluster = OfCluster {
@@ -107,6 +111,8 @@ fn run(args: &Args) -> Result<(), Failure> {
         endpoints: args.publish_endpoints.is_some().then_some(endpoints_sender),
     })
     .map_err(Failure::at_runtime)?;
+    // From now on a signal stops the server gracefully.
+    _ = shutdown.set(server.shutdown_handle());
 
     let certs = tls.as_ref().and_then(|tls| tls.admin.as_ref());
     // The program claims the kubeconfig file until the program ends, so that no other server overwrites the file.
@@ -116,7 +122,6 @@ fn run(args: &Args) -> Result<(), Failure> {
         .map(|(addr, certs)| certs.write_kubeconfig(addr, args.tls_cert_file.as_deref()).map_err(Failure::at_runtime));
     let kubeconfig = kubeconfig.transpose()?;
     let usage = usage(args, &server, kubeconfig.as_ref().map(AdminKubeconfig::path));
-    stop_on_signals(server.shutdown_handle()).map_err(|e| Failure::at_runtime(format!("cannot take signals: {e}")))?;
     start_helpers(&mut server, tls.take().map(|tls| tls.reloader), cluster, of_cluster, endpoints)
         .map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
     server.announce(&uname().nodename().to_string_lossy(), args.endpoint());
@@ -311,9 +316,10 @@ fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
 }
 
 /// Stops the server gracefully on the first SIGTERM or SIGINT. The second one ends the process at once, with exit
-/// status 128 plus the signal's number, as in a shell. SIGHUP, SIGUSR1 and SIGUSR2 are ignored. By default these
-/// signals would end the process.
-fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
+/// status 128 plus the signal's number, as in a shell. While `shutdown` is empty, no server runs yet, and the first one
+/// ends the process too. Without this, a process with PID 1 would ignore these signals during the start. SIGHUP,
+/// SIGUSR1 and SIGUSR2 are ignored. By default these signals would end the process.
+fn stop_on_signals(shutdown: Arc<OnceLock<ShutdownHandle>>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let wait = move || {
         let mut asked = false;
@@ -323,9 +329,8 @@ fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
                 info!(signal = name, "ignored: the server reloads changed certificates and authorities by itself");
                 continue;
             }
-            if asked {
-                std::process::exit(128 + signal);
-            }
+            // The store survives an end at any time, as it survives SIGKILL.
+            let Some(handle) = shutdown.get().filter(|_| !asked) else { process::exit(128 + signal) };
             asked = true;
             info!(signal = name, "stopping; the same signal again stops at once");
             notify(NotifyState::Stopping);
@@ -333,6 +338,24 @@ fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}
+
+/// Ends the process [`REPORT_MAX`] after a panic at the latest. If nobody reads standard error, the log's thread may
+/// hold its lock for ever. The message about the panic would then wait for the lock, with the listeners open.
+fn bound_panics() {
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        let (printing, printed) = mpsc::channel::<()>();
+        let watch = move || {
+            if printed.recv_timeout(REPORT_MAX) == Err(RecvTimeoutError::Timeout) {
+                process::abort();
+            }
+        };
+        // Without the thread, the message may wait for ever. Nothing else can report the panic.
+        _ = thread::Builder::new().name("panic".to_owned()).spawn(watch);
+        print(panicked);
+        drop(printing);
+    }));
 }
 
 /// Returns the maximum number of connections: `wanted`, or fewer if the limit of open files is lower. At the maximum,

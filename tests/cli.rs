@@ -338,6 +338,32 @@ mod running {
         assert!(server.started.contains("ERROR") && server.started.contains("2026-01-01"), "{}", server.started);
     }
 
+    /// Goal: a server that still waits for etcd ends at once on a signal. The status shows that the server handled the
+    /// signal. A process with PID 1 ignores signals that it does not handle.
+    #[test]
+    fn a_signal_during_the_start_ends_the_server_at_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let port = format!("--insecure-port={}", free_port());
+        for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+            // This etcd takes connections and answers nothing.
+            let etcd = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+            etcd.set_nonblocking(true).expect("a mode");
+            let servers = format!("--etcd-servers=http://{}", etcd.local_addr().expect("an address"));
+            let args = ["--storage=etcd", &servers, &port, "--secure-port=0"];
+            let mut server = Running::spawn(command(dir.path(), &args));
+            let started = Instant::now();
+            let _connection = loop {
+                match etcd.accept() {
+                    Ok(connection) => break connection,
+                    Err(e) => assert!(started.elapsed() < Duration::from_secs(10), "it does not ask etcd: {e}"),
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            };
+            server.signal(signal);
+            assert_eq!(server.wait().code(), Some(status), "{signal:?}");
+        }
+    }
+
     /// Goal: a service manager gets a notification when the server is ready and when it stops. Method: a socket in the
     /// place of systemd's, with the protocol of sd_notify(3).
     #[test]
