@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::api::Storage;
     use crate::api::holder_log::tests::lines_of;
-    use crate::api::waiting::{Resumed, Retry};
+    use crate::api::waiting::{Resumed, Retry, WakeUp};
     use crate::auth::Credentials;
     use crate::clock::Now;
     use crate::http::{NoLines, RequestHead};
@@ -242,7 +242,8 @@ mod tests {
                         Reply::Job(_) => return (200, has_waited),
                         other => return (other.status().expect("a response"), has_waited),
                     };
-                    has_waited |= !matches!(waiting.wake_up(), crate::api::waiting::WakeUp::OwnTicket(_));
+                    has_waited |= !matches!(waiting.wake_up(), WakeUp::OwnTicket(_));
+                    assert_ne!(waiting.wake_up(), WakeUp::AnyChange, "not every change resumes each waiting read");
                     self.turn();
                     self.now.ms += 100;
                     match self.api.resume(&self.table, waiting, self.now) {

@@ -115,6 +115,8 @@ pub enum WakeUp {
     OtherTicket(u64),
     /// The barrier with this number is passed.
     Barrier(u64),
+    /// The table has reached this `resourceVersion`.
+    Version(u64),
 }
 
 impl Waiting {
@@ -161,10 +163,8 @@ impl Waiting {
             Until::Settled(ticket, _) => WakeUp::OwnTicket(ticket.number()),
             Until::KeyIsFree(ticket) => WakeUp::OtherTicket(*ticket),
             Until::Barrier(number) => WakeUp::Barrier(*number),
-            Until::NamespaceIsKnown(_)
-            | Until::VersionIsApplied(_)
-            | Until::RoundIsComplete(_)
-            | Until::BuiltInHas(..) => WakeUp::AnyChange,
+            Until::VersionIsApplied(version) => WakeUp::Version(*version),
+            Until::NamespaceIsKnown(_) | Until::RoundIsComplete(_) | Until::BuiltInHas(..) => WakeUp::AnyChange,
         }
     }
 

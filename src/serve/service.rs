@@ -140,6 +140,7 @@ impl Service {
             waiters.wake_settled(journal.settled(), &mut wake);
         }
         if has_applied {
+            waiters.wake_applied(journal.version().0, &mut wake);
             waiters.wake_any(&mut wake);
         }
         if has_ended_barriers {
@@ -216,8 +217,8 @@ impl Service {
         match &resumed {
             // A request that waits for its own change stays in `waiters` until the journal reports the outcome of the
             // change. All requests of a connection that wait for one other event share one entry in `waiters`, with the
-            // first of their deadlines. That entry is removed when the deadline passes. So a request that still waits
-            // is added again.
+            // first of their deadlines. All its requests that wait for a version share one entry too. That entry is
+            // removed when the event comes or the deadline passes. So a request that still waits is added again.
             Resumed::Waits(waiting) if !matches!(waiting.wake_up(), WakeUp::OwnTicket(_)) => {
                 self.note_waiting(waiting, connection);
             }

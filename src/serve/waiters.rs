@@ -4,21 +4,23 @@
 use crate::api::waiting::WakeUp;
 use crate::limits::WAIT_LOOK_MS;
 use mio::Token;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Connections with waiting requests. Some of the connections may be closed.
 #[derive(Debug, Default)]
 pub struct Waiters {
     /// Connections that wait for their own change, with the number of the change's ticket, in ascending order.
     own: VecDeque<(u64, Waiter)>,
-    /// Connections that wait for a change of a different request, by the number of the change's ticket. The connections
-    /// of each ticket are in the order of arrival.
-    other: BTreeMap<u64, Vec<Waiter>>,
+    /// Connections that wait for a change of a different request, by the number of the change's ticket.
+    other: BTreeMap<u64, Group>,
     /// Connections that wait for a barrier of the journal. The key is the barrier's number and the connection; the
     /// value is the first deadline of its requests, in ms.
     barriers: BTreeMap<(u64, Token), u64>,
+    /// Connections that wait for a version of the table.
+    versions: Versions,
     /// Connections that wait for any change.
-    any: Vec<Waiter>,
+    any: Group,
     /// Lower bound of all deadlines, in ms; `None` if no waiter has a deadline.
     due_ms_min: Option<u64>,
     /// Time of the next scan of the deadlines, in ms.
@@ -43,12 +45,13 @@ impl Waiters {
                 debug_assert!(self.own.back().is_none_or(|(last, _)| *last < number), "tickets in order");
                 self.own.push_back((number, waiter));
             }
-            WakeUp::OtherTicket(number) => add_once(self.other.entry(number).or_default(), waiter),
+            WakeUp::OtherTicket(number) => self.other.entry(number).or_default().add(waiter),
             WakeUp::Barrier(number) => {
                 let first_ms = self.barriers.entry((number, connection)).or_insert(due_ms);
                 *first_ms = due_ms.min(*first_ms);
             }
-            WakeUp::AnyChange => add_once(&mut self.any, waiter),
+            WakeUp::Version(version) => self.versions.add(version, waiter),
+            WakeUp::AnyChange => self.any.add(waiter),
         }
     }
 
@@ -60,7 +63,7 @@ impl Waiters {
         while let Some(first) = self.other.first_entry()
             && *first.key() <= settled
         {
-            first.remove().iter().for_each(|waiter| wake(waiter.connection));
+            first.remove().drain().for_each(&mut wake);
         }
         self.wake_any(wake);
     }
@@ -74,9 +77,16 @@ impl Waiters {
         }
     }
 
+    /// Wakes the connections whose requests wait for a version of at most `applied`.
+    pub fn wake_applied(&mut self, applied: u64, mut wake: impl FnMut(Token)) {
+        while let Some(connection) = self.versions.pop(applied) {
+            wake(connection);
+        }
+    }
+
     /// Wakes the connections whose requests wait for any change.
-    pub fn wake_any(&mut self, mut wake: impl FnMut(Token)) {
-        self.any.drain(..).for_each(|waiter| wake(waiter.connection));
+    pub fn wake_any(&mut self, wake: impl FnMut(Token)) {
+        self.any.drain().for_each(wake);
     }
 
     /// Wakes the connections with a request past its deadline.
@@ -100,10 +110,11 @@ impl Waiters {
                 waiter.due_ms = NEVER_MS;
             }
         }
-        self.other.retain(|_, waiters| {
-            waiters.retain(|waiter| !is_late(waiter));
-            !waiters.is_empty()
+        self.other.retain(|_, group| {
+            group.retain(|waiter| !is_late(waiter));
+            group.len() > 0
         });
+        self.versions.retain(|waiter| !is_late(waiter));
         self.any.retain(|waiter| !is_late(waiter));
         self.barriers.retain(|(_, connection), due_ms| !is_late(&Waiter { connection: *connection, due_ms: *due_ms }));
         self.due_ms_min = due_ms_min;
@@ -116,30 +127,114 @@ impl Waiters {
     }
 
     /// Returns the number of waiters. Each request that waits for its own change counts once. For each other event,
-    /// each connection that waits for it counts once.
+    /// each connection that waits for it counts once. A connection that waits for several versions also counts once.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.own.len() + self.other.values().map(Vec::len).sum::<usize>() + self.barriers.len() + self.any.len()
+        let others = self.other.values().map(Group::len).sum::<usize>() + self.barriers.len();
+        self.own.len() + others + self.versions.len() + self.any.len()
     }
 
     /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.other.is_empty() && self.barriers.is_empty() && self.any.is_empty()
+        self.own.is_empty()
+            && self.other.is_empty()
+            && self.barriers.is_empty()
+            && self.versions.len() + self.any.len() == 0
+    }
+}
+
+/// Connections that wait for one event, each at most once. Otherwise a client that opens and resets streams could fill
+/// the memory.
+#[derive(Debug, Default)]
+struct Group {
+    /// The connections in the order of arrival.
+    order: Vec<Token>,
+    /// First deadline of each connection's requests, in ms.
+    due_ms: BTreeMap<Token, u64>,
+}
+
+impl Group {
+    fn add(&mut self, waiter: Waiter) {
+        match self.due_ms.entry(waiter.connection) {
+            Entry::Occupied(mut first_ms) => *first_ms.get_mut() = waiter.due_ms.min(*first_ms.get()),
+            Entry::Vacant(place) => {
+                place.insert(waiter.due_ms);
+                self.order.push(waiter.connection);
+            }
+        }
+    }
+
+    /// Removes and returns all connections.
+    fn drain(&mut self) -> impl Iterator<Item = Token> {
+        self.due_ms.clear();
+        self.order.drain(..)
+    }
+
+    fn retain(&mut self, mut keeps: impl FnMut(&Waiter) -> bool) {
+        let Self { order, due_ms } = self;
+        order.retain(|connection| {
+            let waiter = due_ms.get(connection).map(|due_ms| Waiter { connection: *connection, due_ms: *due_ms });
+            let is_kept = waiter.is_some_and(|waiter| keeps(&waiter));
+            if !is_kept {
+                due_ms.remove(connection);
+            }
+            is_kept
+        });
+    }
+
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+}
+
+/// Connections that wait for a version of the table. Each connection has one place: that of the lowest version for
+/// which its requests wait. A woken connection resumes all its requests, and those that still wait are added again.
+#[derive(Debug, Default)]
+struct Versions {
+    /// The connections in the order of their lowest version.
+    order: BTreeSet<(u64, Token)>,
+    /// Lowest version of each connection, and the first deadline of its requests, in ms.
+    places: BTreeMap<Token, (u64, u64)>,
+}
+
+impl Versions {
+    fn add(&mut self, version: u64, Waiter { connection, due_ms }: Waiter) {
+        let (lowest, first_ms) = self.places.entry(connection).or_insert((version, due_ms));
+        *first_ms = due_ms.min(*first_ms);
+        if version < *lowest {
+            self.order.remove(&(*lowest, connection));
+            *lowest = version;
+        }
+        self.order.insert((*lowest, connection));
+    }
+
+    /// Removes and returns the first connection whose lowest version is at most `applied`.
+    fn pop(&mut self, applied: u64) -> Option<Token> {
+        let first = *self.order.first().filter(|(lowest, _)| *lowest <= applied)?;
+        self.order.remove(&first);
+        self.places.remove(&first.1);
+        Some(first.1)
+    }
+
+    fn retain(&mut self, mut keeps: impl FnMut(&Waiter) -> bool) {
+        let Self { order, places } = self;
+        places.retain(|connection, (lowest, due_ms)| {
+            let is_kept = keeps(&Waiter { connection: *connection, due_ms: *due_ms });
+            if !is_kept {
+                order.remove(&(*lowest, *connection));
+            }
+            is_kept
+        });
+    }
+
+    fn len(&self) -> usize {
+        self.places.len()
     }
 }
 
 /// Marks a waiter in `own` whose deadline has passed, so that it has no deadline any more.
 const NEVER_MS: u64 = u64::MAX;
-
-/// Adds a waiter, at most once for each connection. Otherwise a client that opens and resets streams could fill the
-/// memory.
-fn add_once(waiters: &mut Vec<Waiter>, waiter: Waiter) {
-    match waiters.iter_mut().find(|other| other.connection == waiter.connection) {
-        Some(other) => other.due_ms = other.due_ms.min(waiter.due_ms),
-        None => waiters.push(waiter),
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -175,6 +270,38 @@ mod tests {
         assert_eq!(woken(|wake| waiters.wake_settled(1, wake)), [5]);
         assert_eq!(woken(|wake| waiters.wake_settled(2, wake)), [7, 3, 4]);
         assert!(waiters.is_empty());
+    }
+
+    #[test]
+    fn a_version_wakes_only_the_connections_that_wait_for_it() {
+        let mut waiters = Waiters::default();
+        for (version, token) in [(7, 1), (9, 2), (5, 3), (9, 4), (8, 1), (6, 4)] {
+            waiters.add(WakeUp::Version(version), 100, Token(token));
+        }
+        assert_eq!(waiters.len(), 4, "a connection has one place");
+        assert_eq!(woken(|wake| waiters.wake_settled(9, wake)), [] as [usize; 0]);
+        assert_eq!(woken(|wake| waiters.wake_any(wake)), [] as [usize; 0]);
+        assert_eq!(woken(|wake| waiters.wake_applied(4, wake)), [] as [usize; 0]);
+        assert_eq!(woken(|wake| waiters.wake_applied(6, wake)), [3, 4]);
+        // Connection 4 adds its request for version 9 again.
+        waiters.add(WakeUp::Version(9), 50, Token(4));
+        assert_eq!(woken(|wake| waiters.wake_applied(8, wake)), [1]);
+        assert_eq!(woken(|wake| waiters.wake_late(60, wake)), [4]);
+        assert_eq!(woken(|wake| waiters.wake_applied(9, wake)), [2]);
+        assert!(waiters.is_empty() && waiters.due_ms().is_none());
+    }
+
+    #[test]
+    fn an_earlier_deadline_applies_to_the_place_of_a_connection() {
+        for wake_up in [WakeUp::Version(1), WakeUp::AnyChange, WakeUp::OtherTicket(1)] {
+            let mut waiters = Waiters::default();
+            for due_ms in [100, 50, 900] {
+                waiters.add(wake_up, due_ms, Token(1));
+            }
+            assert_eq!(waiters.len(), 1, "{wake_up:?}");
+            assert_eq!(woken(|wake| waiters.wake_late(60, wake)), [1], "{wake_up:?}");
+            assert!(waiters.is_empty(), "{wake_up:?}");
+        }
     }
 
     #[test]

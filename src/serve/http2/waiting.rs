@@ -30,7 +30,9 @@ impl WaitingStreams {
                 self.own.push_back((number, key));
                 self.own_due_ms_min = self.own_due_ms_min.min(waiting.due_ms());
             }
-            WakeUp::AnyChange | WakeUp::Barrier(_) | WakeUp::OtherTicket(_) => self.add_other(key),
+            WakeUp::AnyChange | WakeUp::Barrier(_) | WakeUp::OtherTicket(_) | WakeUp::Version(_) => {
+                self.add_other(key);
+            }
         }
     }
 
