@@ -166,7 +166,8 @@ impl Upkeep {
         self.retry_ms.or_else(|| [self.snapshot_retry_ms, self.pause_ms, wanted_ms].into_iter().flatten().min())
     }
 
-    /// Returns a commit that writes the unchanged manifest. Its result shows whether the store has space again.
+    /// Returns a commit that writes the unchanged manifest. Its result shows whether the store has space for entries
+    /// again ([`Write::PutManifest`]).
     pub(super) fn probe(&self, config: &Config) -> Commit {
         self.replacement(config, &self.manifest)
     }

@@ -67,6 +67,8 @@ pub struct Disk {
     /// to the database counts too. Each such commit stores this number in the database.
     marks: u64,
     log: Log,
+    /// Whether the disk had no space for the last commit that would have moved the log's entries to the database.
+    is_log_stuck: bool,
     /// Lock of the folder. Fields are dropped in order, so the lock is released after the database is closed.
     _lock: Option<File>,
 }
@@ -121,7 +123,8 @@ impl Disk {
     ) -> Result<Self, EngineError> {
         let store = Store { name: name.to_owned(), guard: Guard::new(backend) };
         let database = store.open(absent)?;
-        let mut disk = Self { store, database: Some(database), next: 1, marks: 0, log: Log::new(0, 0), _lock: lock };
+        let (log, database) = (Log::new(0, 0), Some(database));
+        let mut disk = Self { store, database, next: 1, marks: 0, log, is_log_stuck: false, _lock: lock };
         if let Err(error) = disk.load() {
             // A store that cannot be opened must not change. But redb would write pages when the database closes.
             disk.store.guard.retire();
@@ -178,10 +181,17 @@ impl Disk {
     /// Whether a commit to the database must also move the log's entries there. That is so if the commit deletes
     /// entries of the log, or if the log is full. A commit that only appends one entry comes to the database only
     /// because the log has no space for it.
-    fn must_take_log(&self, writes: &[Write]) -> bool {
-        let Some(first) = self.log.records().first() else { return false };
-        matches!(writes, [Write::Append(_)])
-            || writes.iter().any(|write| matches!(write, Write::Truncate(last) if first.position <= last.0))
+    ///
+    /// A commit of the unchanged manifest tests whether the disk has space for an entry again. So it moves the log's
+    /// entries if the next entry must. A new manifest does not, since deletions that free space may follow it.
+    fn must_take_log(&mut self, writes: &[Write]) -> Result<bool, EngineError> {
+        let Some(first) = self.log.records().first() else { return Ok(false) };
+        let first = first.position;
+        match writes {
+            [Write::Append(_)] => Ok(true),
+            [Write::PutManifest(bytes)] if self.is_log_stuck => Ok(self.manifest()?.as_ref() == Some(bytes)),
+            _ => Ok(writes.iter().any(|write| matches!(write, Write::Truncate(last) if first <= last.0))),
+        }
     }
 
     /// Makes writes durable in the database.
@@ -190,11 +200,13 @@ impl Disk {
         let log_generation = takes_log.then(|| self.log.generation() + 1);
         let commit = Commit::of(writes, log_generation, self.next, self.marks);
         if let Err(error) = commit.write(self.database()?, &log, writes) {
+            self.is_log_stuck |= takes_log;
             self.recover(error, commit)?;
         }
         self.marks = commit.marks;
         if takes_log {
             self.log.begin_generation();
+            self.is_log_stuck = false;
         }
         Ok(())
     }
@@ -295,7 +307,10 @@ impl Engine for Disk {
         }
         match &writes[..] {
             [Write::Append(payload)] if self.log.has_space(payload.len()) => self.append(payload)?,
-            _ => self.commit_to_database(&writes, self.must_take_log(&writes))?,
+            _ => {
+                let takes_log = self.must_take_log(&writes)?;
+                self.commit_to_database(&writes, takes_log)?;
+            }
         }
         for write in writes {
             if let Write::Append(payload) = write {

@@ -90,6 +90,43 @@ fn an_entry_without_room_is_not_stored() {
     }
 }
 
+/// Goal: while a full log keeps the disk from taking entries, the unchanged manifest is refused too. Otherwise the
+/// journal would believe that the disk has space again. Method: the disk has space for some pages. A manifest needs
+/// fewer of them, and the entries of a full log need more.
+#[test]
+fn an_unchanged_manifest_is_refused_while_the_full_log_is() {
+    const PAGES: u64 = 24;
+    let fake = Fake::default();
+    let mut disk = fake.open();
+    let put = |manifest: &[u8]| vec![Write::PutManifest(manifest.to_vec())];
+    let is_refused = |disk: &mut Disk, writes| {
+        fake.fail_write(PAGES, io::ErrorKind::StorageFull);
+        let result = commit(disk, writes);
+        fake.heal();
+        assert!(matches!(result, Ok(_) | Err(EngineError::NoSpace { .. })), "{result:?}");
+        result.is_err()
+    };
+    assert!(!is_refused(&mut disk, put(b"first")));
+    let entry = vec![1u8; 1000];
+    while disk.log.has_space(entry.len()) {
+        append(&mut disk, &[&entry]);
+    }
+    let stored = entries(&mut disk);
+    assert!(!is_refused(&mut disk, put(b"first")), "no entry was refused yet");
+    assert!(is_refused(&mut disk, vec![Write::Append(entry.clone())]));
+    for _ in 0..2 {
+        assert!(is_refused(&mut disk, put(b"first")));
+    }
+    assert!(!is_refused(&mut disk, put(b"second")), "deletions may follow a new manifest");
+    assert!(is_refused(&mut disk, put(b"second")));
+    assert_eq!(entries(&mut disk), stored);
+    // Now the disk has space again.
+    commit(&mut disk, put(b"second")).unwrap();
+    assert!(disk.log.records().is_empty());
+    assert!(!is_refused(&mut disk, vec![Write::Append(entry)]));
+    assert_eq!(positions(&mut Fake::new(fake.bytes()).open()).len(), stored.len() + 1);
+}
+
 #[test]
 fn a_failed_write_of_the_log_is_fatal_unless_the_disk_is_full() {
     let fake = Fake::default();
