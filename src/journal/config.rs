@@ -56,6 +56,8 @@ pub struct Limits {
     pub piece_pause_ms: u64,
     /// Pause of writes after a commit for which the store had no space, in ms.
     pub no_space_ms: u64,
+    /// Age of a commit from which the journal counts as stuck, in ms.
+    pub stuck_ms_min: u64,
     /// Pause of snapshots after the store has refused a piece of a snapshot, in ms.
     pub snapshot_retry_ms: u64,
     /// Interval at which a process that shares a store checks whether its table is current, in ms.
@@ -107,6 +109,7 @@ impl Default for Limits {
             dropped_chunks_max: 64,
             piece_pause_ms: 2,
             no_space_ms: 1_000,
+            stuck_ms_min: 10_000,
             snapshot_retry_ms: 10_000,
             look_ms: 1_000,
             behind_ms_max: 5_000,

@@ -143,6 +143,8 @@ enum Phase {
 /// The commit that the worker is executing.
 #[derive(Debug, Default)]
 struct UnderWay {
+    /// Time at which the commit was sent to the worker, in ms.
+    begun_ms: u64,
     /// Number of changes and of bytes in the batch; 0 without a batch.
     changes: usize,
     bytes: usize,
@@ -231,6 +233,16 @@ impl Journal {
     pub fn is_writable(&self) -> bool {
         let is_ready = matches!(self.phase, Phase::Ready(_));
         is_ready && self.is_reachable && self.no_space_until_ms.is_none() && !self.is_stopped
+    }
+
+    /// Whether the commit that the worker is executing takes so long that the store may never complete it.
+    #[must_use]
+    pub fn is_stuck(&self, now_ms: u64) -> bool {
+        self.commit_age_ms(now_ms) >= self.config.limits.stuck_ms_min
+    }
+
+    fn commit_age_ms(&self, now_ms: u64) -> u64 {
+        self.under_way.as_ref().map_or(0, |commit| now_ms.saturating_sub(commit.begun_ms))
     }
 
     /// Handles the worker's events. While loading, loads up to about `records_max` Leases and changes into the table,
@@ -667,7 +679,7 @@ impl Journal {
     fn send_commit(&mut self, commit: Commit, under_way: UnderWay) {
         assert!(self.under_way.is_none(), "one commit at a time");
         let puts = commit.append.is_some() || commit.piece.is_some() || commit.manifest.is_some();
-        self.under_way = Some(UnderWay { puts, ..under_way });
+        self.under_way = Some(UnderWay { begun_ms: self.now_ms, puts, ..under_way });
         self.port.send(Command::Commit(commit));
     }
 
@@ -699,6 +711,7 @@ impl Journal {
         let mut stats = Stats {
             is_writable: self.is_writable(),
             applied_version: self.version,
+            commit_age_ms: self.commit_age_ms(self.now_ms),
             changes_in_flight: self.batches.len(),
             store: self.store_size,
             store_bytes_max: self.store_bytes_max(),

@@ -10,6 +10,8 @@ pub struct Stats {
     pub is_writable: bool,
     /// Version of the table after the last applied change.
     pub applied_version: ResourceVersion,
+    /// Age of the commit that the worker is executing, in ms; 0 without one.
+    pub commit_age_ms: u64,
     /// Number of changes that were submitted and have no outcome yet.
     pub changes_in_flight: usize,
     /// Number of entries in the store.

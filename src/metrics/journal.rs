@@ -41,10 +41,16 @@ impl JournalCounts {
         const DURATION: &str = "coordination_journal_commit_duration_seconds";
         const CHANGES: &str = "coordination_journal_commit_changes";
         let stats = journal.stats();
+        let seconds = |ms| Duration::from_millis(ms).as_secs_f64();
         out.histogram(DURATION, "Time until a batch of changes was durable.");
         self.durations.encode(out, DURATION, &[]);
         out.histogram(CHANGES, "Changes in a batch.");
         self.batches.encode_counts(out, CHANGES, &[]);
+        out.single_gauge(
+            "coordination_journal_commit_age_seconds",
+            "Time since the start of the commit under way, 0 without one.",
+            seconds(stats.commit_age_ms),
+        );
         out.single_gauge(
             "coordination_journal_writable",
             "1 if the journal takes changes, 0 while it is loading, has no space, or cannot reach etcd.",
@@ -73,7 +79,6 @@ impl JournalCounts {
             stats.journal_bytes_since_snapshot,
         );
         if let Some(snapshot) = stats.snapshot {
-            let seconds = |ms| Duration::from_millis(ms).as_secs_f64();
             out.single_gauge(
                 "coordination_journal_snapshot_age_seconds",
                 "Time since the start of the newest snapshot.",

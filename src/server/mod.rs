@@ -499,11 +499,13 @@ impl Server {
             api.reclaim.begin(now.ms);
         }
         if let (Some(check), Some(journal)) = (awaited.journal, api.storage.journal()) {
-            let health = match (journal.is_loading(), journal.is_writable(), journal.is_current(now.ms)) {
+            let (is_stuck, is_current) = (journal.is_stuck(now.ms), journal.is_current(now.ms));
+            let health = match (journal.is_loading(), journal.is_writable(), is_stuck, is_current) {
                 (true, ..) => Err("the journal is being read".into()),
-                (false, false, _) => Err("the journal cannot be written".into()),
-                (false, true, false) => Err("this replica is behind".into()),
-                (false, true, true) => Ok(()),
+                (false, false, ..) => Err("the journal cannot be written".into()),
+                (false, true, true, _) => Err("a commit of the journal does not end".into()),
+                (false, true, false, false) => Err("this replica is behind".into()),
+                (false, true, false, true) => Ok(()),
             };
             api.health.set(check, health);
         }

@@ -253,6 +253,25 @@ fn a_full_store_is_probed_until_there_is_room_again() {
 }
 
 #[test]
+fn a_commit_that_does_not_end_shows_its_age() {
+    let mut rig = rig();
+    rig.now_ms = 500;
+    rig.turn();
+    let begun_ms = rig.now_ms;
+    assert!(!rig.journal.is_stuck(u64::MAX) && rig.journal.stats().commit_age_ms == 0);
+    let ticket = rig.submit(create("n", "a"));
+    rig.journal.end_turn(&rig.table, begun_ms);
+    // The journal does not take the answer of the worker yet.
+    rig.journal.end_turn(&rig.table, begun_ms + 9_999);
+    assert_eq!(rig.journal.stats().commit_age_ms, 9_999);
+    assert!(!rig.journal.is_stuck(begun_ms + 9_999) && rig.journal.is_stuck(begun_ms + 10_000));
+    rig.now_ms = begun_ms + 10_000;
+    rig.turn();
+    assert!(matches!(ticket.take(), Outcome::Applied(_)) && rig.journal.is_idle());
+    assert!(!rig.journal.is_stuck(u64::MAX) && rig.journal.stats().commit_age_ms == 0);
+}
+
+#[test]
 fn an_error_of_the_store_ends_the_journal() {
     let mut rig = rig();
     let ticket = rig.submit(create("n", "a"));
