@@ -10,7 +10,8 @@ use crate::journal::migration::{Migrated, Place, migrate};
 use crate::journal::{CallPort, Config, Port, Worker};
 use mio::{Events, Poll, Token, Waker};
 use std::fmt;
-use std::io::{self, Write};
+use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,12 +84,10 @@ impl Store {
         let config = Config::new(&self.to_string(), wall_micros());
         match self {
             Self::Disk(folder) => {
-                if absent == Absent::Refuse && !folder.join(FILE).exists() {
-                    let cause = io::ErrorKind::NotFound.into();
-                    return Err(EngineError::Io {
-                        what: format!("cannot read {}", folder.join(FILE).display()),
-                        cause,
-                    });
+                if absent == Absent::Refuse {
+                    let file = folder.join(FILE);
+                    let failed = |cause| EngineError::Io { what: format!("cannot read {}", file.display()), cause };
+                    fs::metadata(&file).map_err(failed)?;
                 }
                 let worker = Worker::new(Box::new(Disk::open(folder)?), &config.store);
                 let port: Box<dyn Port> = Box::new(CallPort::new(worker));
@@ -115,4 +114,18 @@ impl Store {
 enum Absent {
     Create,
     Refuse,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_commands_report_a_missing_store_in_the_same_words() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let [missing, new] = ["missing", "new"].map(|name| Store::Disk(dir.path().join(name)));
+        let inspected = missing.inspect(false, &mut Vec::<u8>::new()).expect_err("no store").to_string();
+        assert!(inspected.contains("No such file or directory"), "{inspected}");
+        assert_eq!(missing.migrate_to(&new).expect_err("no store").to_string(), inspected);
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! Each error is one line, so that it is easy to find in the log of a supervisor such as systemd.
 
+mod api_service;
 mod args;
 mod cluster_etcd;
 mod documents;
@@ -10,6 +11,7 @@ mod etcd;
 mod offline;
 mod switch;
 
+pub(crate) use api_service::{API_SERVICE, read_api_service};
 pub use args::{Args, Command, StorageKind};
 use clap::Parser;
 pub use documents::{completion, manual};

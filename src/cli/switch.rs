@@ -1,5 +1,6 @@
 //! The flags of `takeover` and `rollback`, which switch a cluster's Leases over to this server and back.
 
+use super::api_service::read_api_service;
 use super::args::check_files;
 use std::path::PathBuf;
 
@@ -69,7 +70,7 @@ impl TakeoverArgs {
     /// # Errors
     /// The first error.
     pub(super) fn check(&self) -> Result<(), String> {
-        check_files(&[("--apiservice", &self.apiservice)])?;
+        read_api_service(&self.apiservice)?;
         self.cluster.check()
     }
 }
@@ -81,7 +82,7 @@ impl RollbackArgs {
     /// The first error.
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(file) = &self.apiservice {
-            check_files(&[("--apiservice", file)])?;
+            read_api_service(file)?;
         }
         self.cluster.check()
     }

@@ -2,7 +2,7 @@
 
 use super::checks::parse_date;
 use super::{API_SERVICE, SwitchError, failed};
-use crate::cli::SwitchArgs;
+use crate::cli::{PROGRAM, SwitchArgs};
 use crate::cluster::{read_config, told};
 use crate::handover::NAMESPACE;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -20,6 +20,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::codegen::http::Request;
 
+/// Name of the program that serves the API of the cluster.
+const APISERVER: &str = "kube-apiserver";
 /// Maximum time until a connection is established.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// Time after which a request without progress fails. There is no progress if the server sends no byte for this time
@@ -33,6 +35,8 @@ const KUBERNETES_SLICES: &str = "kubernetes.io/service-name=kubernetes";
 
 /// The URL of a server, and an HTTP client for that server.
 pub(super) struct Server {
+    /// Name of the program in error messages.
+    program: &'static str,
     url: String,
     client: Client,
 }
@@ -51,7 +55,7 @@ impl Cluster {
     pub(super) async fn new(args: &SwitchArgs) -> Result<Self, SwitchError> {
         let config = read_config(&args.kubeconfig).await;
         let config = config.map_err(|why| failed(&format!("--kubeconfig {}", args.kubeconfig.display()), why))?;
-        let server = Server::new(&config.cluster_url.to_string(), config.clone())?;
+        let server = Server::new(APISERVER, &config.cluster_url.to_string(), config.clone())?;
         Ok(Self { config, server })
     }
 
@@ -80,7 +84,7 @@ pub(super) struct Clients {
 }
 
 impl Server {
-    fn new(url: &str, mut config: Config) -> Result<Self, SwitchError> {
+    fn new(program: &'static str, url: &str, mut config: Config) -> Result<Self, SwitchError> {
         config.connect_timeout = Some(CONNECT_MAX);
         (config.read_timeout, config.write_timeout) = (Some(ANSWER_MAX), Some(ANSWER_MAX));
         // Without this, the read timeout would also count the time before a request, in which the connection is idle.
@@ -88,7 +92,7 @@ impl Server {
         // Without retries, the caller sees an error response at once.
         config.default_retry = false;
         let client = Client::try_from(config).map_err(|error| failed(url, told(&error)))?;
-        Ok(Self { url: url.to_owned(), client })
+        Ok(Self { program, url: url.to_owned(), client })
     }
 
     pub(super) fn url(&self) -> &str {
@@ -169,11 +173,19 @@ impl Server {
 
     /// Returns the error for a server that does not respond.
     pub(super) fn silent(&self) -> SwitchError {
-        failed(&self.url, "no answer")
+        failed(&self.url, format_args!("{} does not answer", self.program))
     }
 
+    /// Returns the error of a request to this server.
     pub(super) fn failed(&self, error: &kube::Error) -> SwitchError {
-        failed(&self.url, told(error))
+        let why = told(error);
+        match error {
+            // There is no connection, or the connection has broken.
+            kube::Error::Service(_) | kube::Error::HyperError(_) => {
+                failed(&self.url, format_args!("no answer from {}: {why}", self.program))
+            }
+            _ => failed(&self.url, why),
+        }
     }
 }
 
@@ -191,7 +203,8 @@ impl Clients {
         let Cluster { config, server: cluster } = cluster;
         let replicas = match service {
             Some(service) => {
-                let clients = args.endpoints.iter().map(|url| Server::new(url, of_replica(&config, url, service)?));
+                let replica = |url: &String| Server::new(PROGRAM, url, of_replica(&config, url, service)?);
+                let clients = args.endpoints.iter().map(replica);
                 clients.collect::<Result<_, _>>()?
             }
             None => Vec::new(),
@@ -203,7 +216,7 @@ impl Clients {
         let apiservers = urls.iter().map(|url| {
             let mut config = config.clone();
             config.cluster_url = uri(url)?;
-            Server::new(url, config)
+            Server::new(APISERVER, url, config)
         });
         let apiservers = apiservers.collect::<Result<_, _>>()?;
         Ok(Self { cluster, apiservers, replicas, answered: Cell::new(0) })

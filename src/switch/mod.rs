@@ -23,7 +23,7 @@ mod takeover;
 mod without_etcd;
 mod write_back;
 
-use crate::cli::{RollbackArgs, TakeoverArgs};
+use crate::cli::{API_SERVICE, RollbackArgs, TakeoverArgs};
 use crate::cluster::told;
 use crate::handover::{NAME, Phase, Step};
 use clients::{Clients, Server};
@@ -69,8 +69,6 @@ const FAILING_MAX: Duration = Duration::from_secs(15);
 const SILENT_MAX: Duration = Duration::from_secs(40);
 /// Label of an APIService whose spec kube-apiserver restores when kube-apiserver starts.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
-/// Name of the APIService for Leases.
-const API_SERVICE: &str = "v1.coordination.k8s.io";
 /// HTTP status code for a write whose `resourceVersion` is not that of the current object.
 const CONFLICT: u16 = 409;
 /// HTTP status code for an object that does not exist.

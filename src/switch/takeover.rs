@@ -11,13 +11,11 @@ use super::{
     WATCH_MAX, WITHOUT_ETCD, await_switch, canary, cancel, copy_failed, failed, give_back_if_cancelled, hold_signals,
     is_forwarded, make_local, names_service, renewals, replace_api_service,
 };
-use crate::cli::TakeoverArgs;
+use crate::cli::{self, TakeoverArgs};
 use crate::cluster::told;
-use crate::codec::yaml;
 use crate::handover::{Phase, Step};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::PostParams;
-use std::fs;
 use std::path::Path;
 use std::time::Instant;
 use tokio::time::sleep;
@@ -245,31 +243,7 @@ pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     annotations.extend(wanted.metadata.annotations.clone().unwrap_or_default());
 }
 
-/// Reads the APIService for Leases from a file. The file may contain other objects too.
+/// Reads the APIService for Leases from a file, as [`cli::read_api_service`].
 pub(super) fn read_api_service(file: &Path) -> Result<APIService, SwitchError> {
-    let what = format!("--apiservice {}", file.display());
-    let text = fs::read_to_string(file).map_err(|error| failed(&what, error))?;
-    let found = documents(&text).into_iter().find_map(|document| {
-        let value = yaml::decode(document.as_bytes()).ok()?.value;
-        (value["kind"] == "APIService" && value["metadata"]["name"] == API_SERVICE).then_some(value)
-    });
-    let found = found.ok_or_else(|| failed(&what, format_args!("no APIService {API_SERVICE} in it")))?;
-    let service: APIService = serde_json::from_value(found).map_err(|error| failed(&what, error))?;
-    let spec = service.spec.as_ref();
-    if spec.is_none_or(|spec| spec.service.is_none() || spec.ca_bundle.is_none()) {
-        return Err(failed(&what, "the APIService has no service or no caBundle"));
-    }
-    Ok(service)
-}
-
-/// Splits a file into its YAML documents.
-fn documents(text: &str) -> Vec<String> {
-    let mut documents = vec![String::new()];
-    for line in text.lines() {
-        match documents.last_mut() {
-            Some(last) if line.trim_end() != "---" => *last += &format!("{line}\n"),
-            _ => documents.push(String::new()),
-        }
-    }
-    documents
+    cli::read_api_service(file).map_err(SwitchError)
 }

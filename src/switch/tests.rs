@@ -65,7 +65,8 @@ fn a_file_without_a_whole_api_service_is_refused() {
         (WANTED.replace("v1.coordination.k8s.io", "v1.apps"), "no APIService v1.coordination.k8s.io in it"),
         (WANTED.replace("kind: APIService", "kind: Service"), "no APIService v1.coordination.k8s.io in it"),
         (WANTED.replace("  caBundle: Y2E=\n", ""), "no service or no caBundle"),
-        (WANTED.replace("16500", "many"), "invalid type"),
+        (WANTED.replace("Y2E=", "Y2E"), "the caBundle is not Base64 (Invalid padding); write the file again"),
+        (WANTED.replace("16500", "many"), "the APIService is malformed: invalid type"),
         ("\0".to_owned(), "no APIService"),
     ] {
         let error = read(&text).expect_err("no APIService");
