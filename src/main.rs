@@ -248,10 +248,12 @@ struct Tls {
 impl Tls {
     fn new(args: &Args) -> Result<Self, Failure> {
         let (sources, admin) = tls_sources(args)?;
-        let (reloader, secure) = Reloader::new(sources).map_err(|e: TlsConfigError| match args.names(e.path()) {
-            true => Failure::wrong(e),
-            false => Failure::at_runtime(e),
-        })?;
+        let (mut reloader, secure) =
+            Reloader::new(sources).map_err(|e: TlsConfigError| match args.names(e.path()) {
+                true => Failure::wrong(e),
+                false => Failure::at_runtime(e),
+            })?;
+        reloader.watch_etcd_certs(args.etcd_certs());
         Ok(Self { secure, reloader, admin })
     }
 }

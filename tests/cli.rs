@@ -107,6 +107,19 @@ fn a_port_in_use_is_reported_in_one_line_with_status_1() {
 }
 
 #[test]
+fn a_kube_apiserver_that_does_not_answer_is_reported_in_one_line_with_status_1() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let kubeconfig = dir.path().join("kubeconfig");
+    let text = "apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster: {server: 'https://127.0.0.1:1', \
+                insecure-skip-tls-verify: true}\nusers:\n- name: u\n  user: {}\ncontexts:\n- name: c\n  context: \
+                {cluster: c, user: u}\ncurrent-context: c\n";
+    fs::write(&kubeconfig, text).expect("written");
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let line = failure(&["rollback", &kubeconfig, "--endpoint=https://127.0.0.1:2"], 1);
+    assert!(line.starts_with("https://127.0.0.1:1") && line.contains(": no answer from kube-apiserver: "), "{line}");
+}
+
+#[test]
 fn help_and_version_go_to_standard_output() {
     for (flag, expected) in [("--help", "--watch-window-bytes"), ("--version", env!("CARGO_PKG_VERSION"))] {
         let output = program(&[flag]);

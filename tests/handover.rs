@@ -656,11 +656,13 @@ fn outdated_leases_are_not_written_after_a_rollback() {
     rig.reach("freeze", "written-back");
     rig.register(false);
     eventually("the end of the rollback", || rig.step() == "not-ours");
-    let gauge = || {
-        let metrics = rig.call("GET", "/metrics", "").1;
-        metrics.as_str().is_some_and(|text| text.contains("\ncoordination_handover_holds_writes 0\n"))
-    };
-    assert!(gauge(), "no command holds writes back");
+    let metrics = rig.call("GET", "/metrics", "").1;
+    for (series, why) in [
+        ("coordination_handover_holds_writes 0", "no command holds writes back"),
+        ("coordination_handover_serves 0", "kube-apiserver serves the Leases"),
+    ] {
+        assert!(metrics.as_str().is_some_and(|text| text.contains(&format!("\n{series}\n"))), "{why}");
+    }
     rig.put_built_in("a", "acquired there", LATER);
     rig.put_built_in("b", "created there", LATER);
 

@@ -444,6 +444,16 @@ impl Args {
         .chain(self.cluster_etcd.named_files())
     }
 
+    /// Returns the file of each client certificate for etcd, with the name of its flag.
+    pub fn etcd_certs(&self) -> impl Iterator<Item = (&'static str, PathBuf)> {
+        [
+            ("etcd-certfile", &self.etcd.etcd_certfile),
+            ("cluster-etcd-certfile", &self.cluster_etcd.cluster_etcd_certfile),
+        ]
+        .into_iter()
+        .filter_map(|(flag, file)| Some((flag, file.clone()?)))
+    }
+
     /// Returns the configuration of etcd, with the limits that flags set for this server's data in etcd.
     #[must_use]
     pub fn etcd_config(&self) -> etcd::Config {
@@ -747,9 +757,16 @@ mod tests {
 
     #[test]
     fn a_switch_needs_a_kubeconfig_and_endpoints() {
-        let [kubeconfig, endpoint, service] =
-            ["--kubeconfig=/dev/null", "--endpoint=https://10.0.0.1:8443", "--apiservice=/dev/null"];
-        assert!(parse(&["takeover", kubeconfig, endpoint, endpoint, service, "--dry-run"]).is_ok());
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("apiservice.yaml");
+        let manifest = "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {name: \
+                        v1.coordination.k8s.io}\nspec:\n  groupPriorityMinimum: 16500\n  versionPriority: 15\n  \
+                        caBundle: Y2E=\n  service: {name: a, namespace: b}\n";
+        fs::write(&file, manifest).expect("written");
+        let service = format!("--apiservice={}", file.display());
+        let [kubeconfig, endpoint] = ["--kubeconfig=/dev/null", "--endpoint=https://10.0.0.1:8443"];
+        assert!(parse(&["takeover", kubeconfig, endpoint, endpoint, &service, "--dry-run"]).is_ok());
+        assert!(parse(&["rollback", kubeconfig, endpoint, &service]).is_ok());
         assert!(parse(&["rollback", kubeconfig, endpoint, "--kube-apiserver=https://[::1]:6443/"]).is_ok());
         assert!(wrong(&["takeover", kubeconfig, endpoint]).contains("--apiservice"));
         assert!(wrong(&["rollback", kubeconfig]).contains("--endpoint"));
@@ -757,7 +774,11 @@ mod tests {
         for url in ["http://10.0.0.1:8443", "10.0.0.1:8443", "https://", "https://10.0.0.1/api"] {
             assert!(wrong(&["rollback", kubeconfig, "--endpoint", url]).contains("not a URL such as"), "{url}");
         }
-        assert!(wrong(&["takeover", kubeconfig, endpoint, "--apiservice=/nowhere"]).contains("No such file"));
+        for command in ["takeover", "rollback"] {
+            let with = |file| wrong(&[command, kubeconfig, endpoint, file]);
+            assert!(with("--apiservice=/nowhere").starts_with("--apiservice /nowhere: No such file"), "{command}");
+            assert!(with("--apiservice=/dev/null").contains("no APIService v1.coordination.k8s.io in it"), "{command}");
+        }
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct Metrics {
     requests_malformed: u64,
     reload_failures: u64,
     serving_last: Option<Time>,
+    /// Flag and last second of validity of each client certificate for etcd.
+    etcd_certs_last: Vec<(&'static str, Time)>,
     followed: Vec<Followed>,
     watches: WatchCounts,
     /// Numbers of watches at the end of the previous turn. `last` has the number of open watches at the same moment.
@@ -100,6 +102,9 @@ pub struct TurnEnd {
 /// The values of the hand-over that metrics show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandoverStats {
+    /// Whether this server serves the Leases without restrictions. The value is false during a takeover or a rollback.
+    /// After a rollback or a cancelled takeover, kube-apiserver serves the Leases, so the value stays false.
+    pub serves: bool,
     /// Whether a command holds back clients' writes. After a rollback, this server refuses writes too, but no command
     /// is at work, so the value is false.
     pub holds_writes: bool,
@@ -127,6 +132,7 @@ impl Metrics {
             requests_malformed: 0,
             reload_failures: 0,
             serving_last: None,
+            etcd_certs_last: Vec::new(),
             followed: Vec::new(),
             watches: WatchCounts::default(),
             watches_last: WatchCounts::default(),
@@ -209,6 +215,11 @@ impl Metrics {
         self.serving_last = last;
     }
 
+    /// Sets the last second at which each client certificate for etcd is valid, with the flag that names its file.
+    pub fn set_etcd_certs_last(&mut self, lasts: Vec<(&'static str, Time)>) {
+        self.etcd_certs_last = lasts;
+    }
+
     /// Counts a watch that begins.
     pub fn count_watch(&mut self) {
         self.watches.started += 1;
@@ -257,6 +268,11 @@ impl Metrics {
         self.encode_watches(&mut out);
         self.encode_table(&mut out, table);
         self.encode_holders(&mut out);
+        out.single_gauge(
+            "coordination_handover_serves",
+            "1 while this server serves the Leases without restrictions; 0 in a hand-over and after a rollback.",
+            u8::from(handover.serves),
+        );
         out.single_gauge(
             "coordination_handover_holds_writes",
             "1 while a takeover or rollback holds back clients' writes; else 0.",
@@ -405,6 +421,13 @@ impl Metrics {
                 last.0,
             );
         }
+        if !self.etcd_certs_last.is_empty() {
+            const EXPIRATION: &str = "coordination_etcd_certificate_expiration_timestamp_seconds";
+            out.gauge(EXPIRATION, "Expiration of the client certificate for etcd, in seconds since 1970, by flag.");
+            for &(flag, last) in &self.etcd_certs_last {
+                out.sample(EXPIRATION, &[("flag", flag)], last.0);
+            }
+        }
         if !self.followed.is_empty() {
             const HEARD: &str = "coordination_cluster_heard_timestamp_seconds";
             out.gauge(
@@ -501,6 +524,7 @@ mod tests {
         metrics.count_tls_handshake(false);
         metrics.count_reload_failure();
         metrics.set_serving_last(Some(Time(1_800_000_000)));
+        metrics.set_etcd_certs_last(vec![("etcd-certfile", Time(1_900_000_000))]);
         metrics.set_followed(vec![Followed::namespaces()]);
         metrics.end_turn(TurnEnd {
             duration_us: 30,
@@ -519,8 +543,8 @@ mod tests {
         // The new watch does not count yet, since the current turn has not ended. Otherwise `started` and the number of
         // open watches would be from two different moments.
         metrics.count_watch();
-        let text =
-            String::from_utf8(metrics.encode(&table, None, HandoverStats::default(), Now::default())).expect("text");
+        let handover = HandoverStats { serves: true, ..HandoverStats::default() };
+        let text = String::from_utf8(metrics.encode(&table, None, handover, Now::default())).expect("text");
         for (series, value) in [
             ("coordination_watches_started_total", 3),
             ("apiserver_watch_events_total{group=\"coordination.k8s.io\",version=\"v1\",resource=\"leases\"}", 2),
@@ -542,7 +566,10 @@ mod tests {
             ("apiserver_tls_handshake_errors_total", 1),
             ("coordination_certificate_reload_errors_total", 1),
             ("coordination_serving_certificate_expiration_timestamp_seconds", 1_800_000_000),
+            ("coordination_etcd_certificate_expiration_timestamp_seconds{flag=\"etcd-certfile\"}", 1_900_000_000),
             ("coordination_cluster_heard_timestamp_seconds{what=\"namespaces\"}", 0),
+            ("coordination_handover_serves", 1),
+            ("coordination_handover_holds_writes", 0),
             ("coordination_leases", 0),
             ("coordination_leases_expired", 0),
             ("coordination_lease_quota_used_bytes", 0),

@@ -1,8 +1,8 @@
 //! Issues certificates with rcgen, and verifies them with the same verifier as a peer would use.
 
 use crate::tls::config::provider;
+use crate::tls::expiry::EXPIRES_SOON_SECONDS;
 use crate::tls::identity::GROUP_MASTERS;
-use crate::tls::reload::EXPIRES_SOON_SECONDS;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,

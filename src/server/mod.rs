@@ -450,6 +450,7 @@ impl Server {
                     self.service.trust = trust;
                 }
                 Reload::Failed => self.service.api.metrics.count_reload_failure(),
+                Reload::EtcdCerts(lasts) => self.service.api.metrics.set_etcd_certs_last(lasts),
             }
         }
     }

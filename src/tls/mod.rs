@@ -3,6 +3,7 @@
 pub mod authorities;
 pub mod config;
 pub mod config_map;
+pub(crate) mod expiry;
 pub mod identity;
 pub mod reload;
 pub mod source;

@@ -9,6 +9,7 @@
 use super::authorities::Authorities;
 use super::config::{Resumption, Secure, TlsConfigError, TlsConfigErrorCause, rustls_config};
 use super::config_map::ClusterAuthentication;
+use super::expiry::{EtcdCert, ExpiryLog, Trouble, Validity, words_of};
 use super::identity::validity_of;
 use super::source::{AuthoritiesPem, ServingPem, TlsSources};
 use super::trust::{FrontProxy, Trust};
@@ -18,12 +19,11 @@ use crate::updates::UpdateSender;
 use rustls::sign::CertifiedKey;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
-use time::OffsetDateTime;
 
 /// Interval between checks of the files. The files have a few KiB, and each check reads their whole content. So
 /// neither the symbolic links of a mounted Secret nor a copied modification time can hide a change.
@@ -32,15 +32,6 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Interval between log lines about a lasting error.
 const TELL_EVERY: Duration = Duration::from_hours(1);
 
-/// Interval between log lines about a serving certificate that expires soon or has expired.
-const TELL_EXPIRY_EVERY: Duration = Duration::from_hours(24);
-
-/// A serving certificate expires soon if fewer than this many seconds of its validity are left: 30 days. For a short
-/// validity, the last quarter of the validity counts instead. Otherwise the log would always warn about a certificate
-/// that is valid for a few days.
-pub(crate) const EXPIRES_SOON_SECONDS: i64 = 30 * 24 * 3600;
-const EXPIRES_SOON_PART: i64 = 4;
-
 /// Result of a change of the files or of the cluster's settings.
 #[derive(Clone, Debug)]
 pub enum Reload {
@@ -48,6 +39,8 @@ pub enum Reload {
     Done(Secure),
     /// Invalid certificates or CAs. The previous ones stay in use.
     Failed,
+    /// Last second at which each client certificate for etcd is valid, with the flag that names its file.
+    EtcdCerts(Vec<(&'static str, Time)>),
 }
 
 /// The sources and the current parts of the TLS configuration. Builds a new configuration when a source changes.
@@ -59,8 +52,9 @@ pub struct Reloader {
     serving: Part<Arc<CertifiedKey>>,
     clients: Part<Authorities>,
     proxies: Part<(Authorities, FrontProxy)>,
-    /// Time of the last log line about the expiry of the serving certificate.
-    expiry_told: Option<Instant>,
+    serving_log: ExpiryLog,
+    /// Client certificates for etcd. The etcd client loads them itself, and this reloader only watches their expiry.
+    etcd_certs: Vec<EtcdCert>,
 }
 
 /// A part of a TLS configuration, built from the last valid input.
@@ -133,13 +127,27 @@ impl Reloader {
         let rustls = |e| TlsConfigError::new(&sources.key, TlsConfigErrorCause::Rustls(e));
         let resumption = Resumption::new().map_err(rustls)?;
         let (serving, clients, proxies) = (Part::default(), Part::default(), Part::default());
-        let mut reloader = Self { sources, resumption, cluster: None, serving, clients, proxies, expiry_told: None };
+        let mut reloader = Self {
+            sources,
+            resumption,
+            cluster: None,
+            serving,
+            clients,
+            proxies,
+            serving_log: ExpiryLog::default(),
+            etcd_certs: Vec::new(),
+        };
         reloader.update_parts();
         for error in [&mut reloader.serving.error, &mut reloader.clients.error, &mut reloader.proxies.error] {
             error.take().map_or(Ok(()), Err)?;
         }
         let secure = reloader.secure().expect("without an error, there is a serving certificate and key");
         Ok((reloader, secure))
+    }
+
+    /// Also watches the expiry of these client certificates for etcd. Each has the flag that names its file.
+    pub fn watch_etcd_certs(&mut self, certs: impl Iterator<Item = (&'static str, PathBuf)>) {
+        self.etcd_certs = certs.map(|(flag, file)| EtcdCert::new(flag, file)).collect();
     }
 
     /// Watches for changes on a separate thread until the event loop has ended: checks the files at the interval
@@ -156,10 +164,12 @@ impl Reloader {
         let run = move || {
             let (mut cluster, clock) = (cluster, Clock::start());
             loop {
-                let wall = clock.now().wall;
-                if let Some(last) = self.expires_soon(wall, Instant::now()) {
-                    self.tell_expiry(last, wall);
+                if let Some(lasts) = self.etcd_certs_changed()
+                    && !updates.send(Reload::EtcdCerts(lasts))
+                {
+                    return;
                 }
+                self.tell_expiry(clock.now().wall, Instant::now());
                 match cluster.as_ref().map(|receiver| receiver.recv_timeout(every)) {
                     None => thread::sleep(every),
                     Some(Err(RecvTimeoutError::Timeout)) => {}
@@ -225,34 +235,55 @@ impl Reloader {
         Some(Secure { config: Arc::new(config), trust, serving_last: self.serving_validity().map(|of| *of.end()) })
     }
 
-    fn serving_validity(&self) -> Option<RangeInclusive<Time>> {
+    fn serving_validity(&self) -> Option<Validity> {
         validity_of(self.serving.right.as_ref()?.cert.first()?)
     }
 
-    /// Returns the last second of the serving certificate, if it expires soon or has expired and a log line is due.
-    fn expires_soon(&mut self, wall: Time, now: Instant) -> Option<Time> {
-        let (first, last) = self.serving_validity()?.into_inner();
-        let soon = EXPIRES_SOON_SECONDS.min(last.0.saturating_sub(first.0) / EXPIRES_SOON_PART);
-        let is_told = self.expiry_told.is_some_and(|told| now.duration_since(told) < TELL_EXPIRY_EVERY);
-        if wall.0 < last.0.saturating_sub(soon) || is_told {
-            return None;
-        }
-        self.expiry_told = Some(now);
-        Some(last)
+    /// Returns the validity of the serving certificate and the trouble with it, if a log line about it is due.
+    fn serving_trouble(&mut self, wall: Time, now: Instant) -> Option<(Validity, Trouble)> {
+        let validity = self.serving_validity()?;
+        let trouble = self.serving_log.due(&validity, wall, now)?;
+        Some((validity, trouble))
     }
 
-    fn tell_expiry(&self, last: Time, wall: Time) {
-        let until =
-            OffsetDateTime::from_unix_timestamp(last.0).map_or_else(|_| String::new(), |at| at.date().to_string());
+    /// Reads the client certificates for etcd again. If one has changed, returns the last second of each.
+    fn etcd_certs_changed(&mut self) -> Option<Vec<(&'static str, Time)>> {
+        let mut is_other = false;
+        for cert in &mut self.etcd_certs {
+            is_other |= cert.look();
+        }
+        is_other.then(|| self.etcd_certs.iter().filter_map(EtcdCert::last).collect())
+    }
+
+    /// Writes the log lines that are due about certificates that expire soon, have expired or are not valid yet.
+    fn tell_expiry(&mut self, wall: Time, now: Instant) {
+        if let Some((validity, trouble)) = self.serving_trouble(wall, now) {
+            self.tell_serving(&validity, trouble);
+        }
+        for cert in &mut self.etcd_certs {
+            if let Some(trouble) = cert.due(wall, now) {
+                cert.tell(trouble);
+            }
+        }
+    }
+
+    fn tell_serving(&self, validity: &Validity, trouble: Trouble) {
         let file = self.sources.cert.display();
-        if last < wall {
-            tracing::error!(%file, until, "the serving certificate has expired: clients refuse this server");
-        } else {
-            tracing::warn!(
+        let (from, until) = words_of(validity);
+        match trouble {
+            Trouble::NotYetValid => tracing::error!(
+                %file,
+                from,
+                "the serving certificate is not valid yet: clients refuse this server; check the clock of this machine"
+            ),
+            Trouble::ExpiresSoon => tracing::warn!(
                 %file,
                 until,
                 "the serving certificate expires soon; a restart renews it if this server has issued it"
-            );
+            ),
+            Trouble::Expired => {
+                tracing::error!(%file, until, "the serving certificate has expired: clients refuse this server");
+            }
         }
     }
 
@@ -265,6 +296,7 @@ impl Reloader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::expiry::TELL_EXPIRY_EVERY;
     use crate::tls::source::FrontProxySource;
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
     use rustls_pki_types::CertificateDer;
@@ -359,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expiring_serving_certificate_is_logged_daily() {
+    fn an_unusable_or_expiring_serving_certificate_is_logged_daily() {
         const DAY: i64 = 24 * 3600;
         let dir = tempfile::tempdir().expect("a folder");
         fs::write(dir.path().join("ca.crt"), ca().pem()).expect("written");
@@ -377,11 +409,14 @@ mod tests {
             let (mut reloader, first) = Reloader::new(sources(&dir, FrontProxySource::None)).expect("a configuration");
             assert_eq!(first.serving_last, Some(LAST));
             let now = Instant::now();
-            assert_eq!(reloader.expires_soon(Time(LAST.0 - (soon + 1) * DAY), now), None, "{days}");
-            assert_eq!(reloader.expires_soon(Time(LAST.0 - soon * DAY), now), Some(LAST), "{days}");
+            let mut trouble = |wall, now| reloader.serving_trouble(wall, now).map(|(_, trouble)| trouble);
+            assert_eq!(trouble(Time(LAST.0 - days * DAY - 1), now), Some(Trouble::NotYetValid), "{days}");
+            assert_eq!(trouble(Time(LAST.0 - (soon + 1) * DAY), now), None, "{days}");
+            assert_eq!(trouble(Time(LAST.0 - soon * DAY), now), Some(Trouble::ExpiresSoon), "{days}");
             let later = now + TELL_EXPIRY_EVERY;
-            assert_eq!(reloader.expires_soon(LAST, later - Duration::from_secs(1)), None);
-            assert_eq!(reloader.expires_soon(Time(LAST.0 + DAY), later), Some(LAST));
+            assert_eq!(trouble(LAST, later - Duration::from_secs(1)), None);
+            assert_eq!(trouble(LAST, later), Some(Trouble::ExpiresSoon));
+            assert_eq!(trouble(Time(LAST.0 + DAY), later), Some(Trouble::Expired));
         }
     }
 

@@ -145,6 +145,7 @@ impl Handover {
     #[must_use]
     pub fn stats(&self) -> HandoverStats {
         HandoverStats {
+            serves: self.mode == Mode::Open,
             holds_writes: self.holds_writes() && self.state.step != Some(Step::NotOurs),
             errors: self.worker.as_ref().map_or(0, |worker| worker.errors())
                 + self.copier.as_ref().map_or(0, |copier| copier.errors()),
@@ -424,6 +425,30 @@ impl Api {
                 let is_idle = self.storage.journal().is_none_or(Journal::is_idle);
                 matches!(phase, Some(Phase::Import | Phase::Serve)) || is_idle
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metrics_show_which_side_serves_the_leases() {
+        let stats = |phase, step| {
+            let state = HandoverState { phase, step, ..HandoverState::default() };
+            let HandoverStats { serves, holds_writes, .. } =
+                Handover { mode: state.mode(), state, ..Handover::default() }.stats();
+            (serves, holds_writes)
+        };
+        assert_eq!(Handover::default().stats(), HandoverStats { serves: true, ..HandoverStats::default() });
+        assert_eq!(stats(None, None), (true, false), "no command has run");
+        assert_eq!(stats(Some(Phase::Serve), Some(Step::Serving)), (true, false), "a takeover is complete");
+        for phase in [Phase::Import, Phase::Serve, Phase::Undo, Phase::Freeze, Phase::Copy, Phase::Hold] {
+            assert_eq!(stats(Some(phase), None), (false, true), "{phase:?} is in progress");
+        }
+        for phase in [Phase::Undo, Phase::Freeze, Phase::Hold] {
+            assert_eq!(stats(Some(phase), Some(Step::NotOurs)), (false, false), "{phase:?} has ended");
         }
     }
 }

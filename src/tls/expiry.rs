@@ -1,0 +1,201 @@
+//! Log lines about certificates that expire soon, have expired, or are not valid yet.
+
+use super::config::certs_of;
+use super::identity::validity_of;
+use crate::timestamp::{Time, push_time};
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use time::OffsetDateTime;
+
+/// Interval between log lines about the same trouble with a certificate.
+pub(super) const TELL_EXPIRY_EVERY: Duration = Duration::from_hours(24);
+
+/// A certificate expires soon if fewer than this many seconds of its validity are left: 30 days. For a short validity,
+/// the last quarter of the validity counts instead. Otherwise the log would always warn about a certificate that is
+/// valid for a few days.
+pub(crate) const EXPIRES_SOON_SECONDS: i64 = 30 * 24 * 3600;
+const EXPIRES_SOON_PART: i64 = 4;
+
+/// First and last second at which a certificate is valid.
+pub(super) type Validity = RangeInclusive<Time>;
+
+/// A reason why a certificate cannot be used, or soon cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    NotYetValid,
+    ExpiresSoon,
+    Expired,
+}
+
+impl Trouble {
+    fn of(validity: &Validity, wall: Time) -> Option<Self> {
+        let (first, last) = (*validity.start(), *validity.end());
+        let soon = EXPIRES_SOON_SECONDS.min(last.0.saturating_sub(first.0) / EXPIRES_SOON_PART);
+        if last < wall {
+            Some(Self::Expired)
+        } else if wall < first {
+            Some(Self::NotYetValid)
+        } else if wall.0 >= last.0.saturating_sub(soon) {
+            Some(Self::ExpiresSoon)
+        } else {
+            None
+        }
+    }
+}
+
+/// The last log line about the validity of a certificate.
+#[derive(Debug, Default)]
+pub(super) struct ExpiryLog {
+    /// Trouble in the last log line, and time of that line; `None` if there is no trouble.
+    told: Option<(Trouble, Instant)>,
+}
+
+impl ExpiryLog {
+    /// Returns the trouble with a certificate if a log line about it is due: at once, and then every day.
+    pub(super) fn due(&mut self, validity: &Validity, wall: Time, now: Instant) -> Option<Trouble> {
+        let Some(trouble) = Trouble::of(validity, wall) else {
+            self.told = None;
+            return None;
+        };
+        if self.told.is_some_and(|(told, at)| told == trouble && now.duration_since(at) < TELL_EXPIRY_EVERY) {
+            return None;
+        }
+        self.told = Some((trouble, now));
+        Some(trouble)
+    }
+}
+
+/// The file of a client certificate with which this server connects to etcd.
+#[derive(Debug)]
+pub(super) struct EtcdCert {
+    /// Name of the flag that names the file.
+    flag: &'static str,
+    file: PathBuf,
+    /// Validity of the certificate in the last usable content of the file; `None` before the first usable content.
+    validity: Option<Validity>,
+    log: ExpiryLog,
+}
+
+impl EtcdCert {
+    pub(super) fn new(flag: &'static str, file: PathBuf) -> Self {
+        Self { flag, file, validity: None, log: ExpiryLog::default() }
+    }
+
+    /// Reads the file again. Returns whether the validity has changed.
+    pub(super) fn look(&mut self) -> bool {
+        // Unusable content may be a file that is just being written.
+        let Some(validity) = validity_in(&self.file) else { return false };
+        let is_other = self.validity.as_ref() != Some(&validity);
+        self.validity = Some(validity);
+        is_other
+    }
+
+    /// Returns the flag, and the last second at which the certificate is valid.
+    pub(super) fn last(&self) -> Option<(&'static str, Time)> {
+        Some((self.flag, *self.validity.as_ref()?.end()))
+    }
+
+    /// Returns the trouble with the certificate, if a log line about it is due.
+    pub(super) fn due(&mut self, wall: Time, now: Instant) -> Option<Trouble> {
+        self.log.due(self.validity.as_ref()?, wall, now)
+    }
+
+    /// Writes a log line about the trouble with the certificate.
+    pub(super) fn tell(&self, trouble: Trouble) {
+        let (flag, file) = (self.flag, self.file.display());
+        let (from, until) = self.validity.as_ref().map(words_of).unwrap_or_default();
+        match trouble {
+            Trouble::NotYetValid => tracing::error!(
+                flag,
+                %file,
+                from,
+                "the client certificate for etcd is not valid yet: etcd refuses new connections; check the clocks"
+            ),
+            Trouble::ExpiresSoon => tracing::warn!(
+                flag,
+                %file,
+                until,
+                "the client certificate for etcd expires soon: renew it; the server loads the new file by itself"
+            ),
+            Trouble::Expired => tracing::error!(
+                flag,
+                %file,
+                until,
+                "the client certificate for etcd has expired: etcd refuses new connections; renew the certificate"
+            ),
+        }
+    }
+}
+
+/// Returns the validity of the first certificate in a PEM file; `None` if the file has none.
+fn validity_in(file: &Path) -> Option<Validity> {
+    let certs = certs_of(file, &fs::read(file).ok()?).ok()?;
+    validity_of(certs.first()?)
+}
+
+/// Returns the first second and the last day of a validity as texts.
+pub(super) fn words_of(validity: &Validity) -> (String, String) {
+    let mut from = Vec::new();
+    push_time(&mut from, *validity.start());
+    let until = OffsetDateTime::from_unix_timestamp(validity.end().0);
+    let until = until.map_or_else(|_| String::new(), |at| at.date().to_string());
+    (String::from_utf8(from).unwrap_or_default(), until)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    const DAY: i64 = 24 * 3600;
+
+    #[test]
+    fn a_new_trouble_is_logged_at_once_and_then_daily() {
+        let (first, last) = (Time(100 * DAY), Time(465 * DAY));
+        let (validity, mut log, begun) = (first..=last, ExpiryLog::default(), Instant::now());
+        let day = |days: u64| begun + Duration::from_hours(24 * days);
+        assert_eq!(log.due(&validity, Time(first.0 - 1), day(0)), Some(Trouble::NotYetValid));
+        assert_eq!(log.due(&validity, Time(first.0 - 1), day(0)), None);
+        assert_eq!(log.due(&validity, Time(first.0 - 1), day(1)), Some(Trouble::NotYetValid));
+        assert_eq!(log.due(&validity, first, day(1)), None);
+        assert_eq!(log.due(&validity, last, day(1)), Some(Trouble::ExpiresSoon));
+        assert_eq!(log.due(&validity, Time(last.0 + 1), day(1)), Some(Trouble::Expired));
+        // A new certificate ends the trouble. Later trouble with it is logged at once.
+        let renewed = first..=Time(last.0 + 365 * DAY);
+        assert_eq!(log.due(&renewed, Time(last.0 + 1), day(1)), None);
+        assert_eq!(log.due(&validity, Time(last.0 + 1), day(1)), Some(Trouble::Expired));
+    }
+
+    #[test]
+    fn unusable_content_keeps_the_last_expiry() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("client.crt");
+        let write = |year| {
+            let mut params = CertificateParams::default();
+            (params.not_before, params.not_after) = (date_time_ymd(2025, 1, 1), date_time_ymd(year, 1, 1));
+            let cert = params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
+            fs::write(&file, cert.pem()).expect("written");
+        };
+        let mut cert = EtcdCert::new("etcd-certfile", file.clone());
+        assert!(!cert.look());
+        assert_eq!((cert.last(), cert.due(Time(0), Instant::now())), (None, None), "there is no file");
+        write(2026);
+        assert_eq!((cert.look(), cert.look()), (true, false));
+        assert_eq!(cert.last(), Some(("etcd-certfile", Time(1_767_225_600))));
+        assert_eq!(cert.due(Time(1_767_225_600), Instant::now()), Some(Trouble::ExpiresSoon));
+        fs::write(&file, "half a file").expect("written");
+        assert!(!cert.look());
+        assert_eq!(cert.last(), Some(("etcd-certfile", Time(1_767_225_600))));
+        write(2027);
+        assert!(cert.look());
+        assert_eq!(cert.last(), Some(("etcd-certfile", Time(1_798_761_600))));
+    }
+
+    #[test]
+    fn the_log_names_the_beginning_to_the_second_and_the_day_of_expiry() {
+        let words = words_of(&(Time(1_767_225_601)..=Time(1_798_761_600)));
+        assert_eq!(words, ("2026-01-01T00:00:01Z".to_owned(), "2027-01-01".to_owned()));
+    }
+}
