@@ -194,8 +194,8 @@ impl CacheControl {
     }
 }
 
-/// Returns the reason phrase of a status code (RFC 9110 §15; RFC 6585 §4, §5; RFC 4918 §11.5). Returns an empty text
-/// for a code that this server never sends.
+/// Returns the reason phrase of a status code, in the words of Go's `http.StatusText`, as kube-apiserver sends it.
+/// Returns an empty text for a code that this server never sends.
 #[must_use]
 pub fn reason_phrase(status: u16) -> &'static str {
     match status {
@@ -212,11 +212,11 @@ pub fn reason_phrase(status: u16) -> &'static str {
         406 => "Not Acceptable",
         409 => "Conflict",
         410 => "Gone",
-        413 => "Content Too Large",
-        414 => "URI Too Long",
+        413 => "Request Entity Too Large",
+        414 => "Request URI Too Long",
         415 => "Unsupported Media Type",
         417 => "Expectation Failed",
-        422 => "Unprocessable Content",
+        422 => "Unprocessable Entity",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
@@ -226,5 +226,17 @@ pub fn reason_phrase(status: u16) -> &'static str {
         505 => "HTTP Version Not Supported",
         507 => "Insufficient Storage",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of these three statuses in RFC 9110 are not Go's.
+    #[test]
+    fn reason_phrases_are_those_of_go() {
+        let phrases = [413, 414, 422].map(reason_phrase);
+        assert_eq!(phrases, ["Request Entity Too Large", "Request URI Too Long", "Unprocessable Entity"]);
     }
 }
