@@ -142,7 +142,8 @@ pub const REQUESTS_PER_CLOCK: u32 = 8;
 
 /// Maximum bytes of the body, and of the response, of a plain request. A plain request reads or updates one Lease. The
 /// clock is read after any longer request, since a Lease of a megabyte takes a thousand times as long as a Lease of a
-/// kilobyte.
+/// kilobyte. In HTTP/2, a request with a longer body waits in the queue of long requests. YAML of 64 KiB, for example,
+/// may take ten milliseconds.
 pub const PLAIN_REQUEST_BYTES_MAX: usize = 16 * 1024;
 
 /// Minimum size of a large Lease, in bytes of its texts and of the elements of its lists and maps. A request for a
@@ -349,9 +350,8 @@ pub const WRITE_ATTEMPTS_MAX: u32 = 8;
 pub const ANONYMOUS_MS_MIN: u64 = 500;
 
 /// Time for a TLS handshake, and for each request head from its first byte, in ms. In HTTP/2, each frame of a head gets
-/// this time. Besides HEADERS, a head may have
-/// [`CONTINUATION_FRAMES_MAX`](crate::http2::limits::CONTINUATION_FRAMES_MAX) frames, so it may take nine times as
-/// long.
+/// this time. Besides HEADERS, a head may have the frames of
+/// [`FIELD_BLOCKS`](crate::http2::limits::FIELD_BLOCKS), so it may take nine times as long.
 pub const HEAD_MS_MAX: u64 = 10_000;
 
 /// Time for a request body, in ms.

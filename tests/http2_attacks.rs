@@ -14,8 +14,8 @@ use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
 use coordination_apiserver::lease::Lease;
 use coordination_apiserver::limits::{
     BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_KEYS_PER_STEP, LINGER_MS_MAX,
-    LONG_JOBS_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_TOTAL_HIGH,
-    UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
+    LONG_JOBS_MAX, PLAIN_REQUEST_BYTES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH,
+    RECEIVED_BYTES_TOTAL_HIGH, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
 use coordination_apiserver::resource::ResourceVersion;
 use coordination_apiserver::schedule::{Budget, LongState};
@@ -25,17 +25,21 @@ use coordination_apiserver::table::{PREFETCH_MAX, Table};
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
 use mio::Token;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use support::aggregated::Aggregated;
 use support::frames::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PING, PREFACE,
-    PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, cancel, frame, request, request_block, settings, window_update,
+    PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, cancel, frame, literal, request, request_block, settings,
+    window_update,
 };
 use support::http2::{Http2Client, Message};
 use support::lease;
 use support::process::Process;
+use support::tls::AUTHORITY;
 
 const CALM: u32 = ErrorCode::ENHANCE_YOUR_CALM.0;
 const FLOW_CONTROL: u32 = ErrorCode::FLOW_CONTROL_ERROR.0;
@@ -160,6 +164,60 @@ fn continuation_flood() {
     let head = frame(HEADERS, END_STREAM, 1, &request_block("GET", "/", &[]));
     flood_after(&head, CALM, 10_000, |_| frame(CONTINUATION, 0, 1, &[]));
     flood_after(&head, CALM, 100, |_| frame(CONTINUATION, 0, 1, &[0x90; 16_384]));
+}
+
+/// Builds a request without a body, whose field block takes several frames.
+fn in_continuations(stream: u32, block: &[u8]) -> Vec<u8> {
+    let fragments = block.chunks(http2_limits::FRAME_SIZE_MAX);
+    let last = fragments.len() - 1;
+    let frames = fragments.enumerate().flat_map(|(at, fragment)| {
+        let end = if at == last { END_HEADERS } else { 0 };
+        let (frame_type, flags) = if at == 0 { (HEADERS, END_STREAM | end) } else { (CONTINUATION, end) };
+        frame(frame_type, flags, stream, fragment)
+    });
+    frames.collect()
+}
+
+/// kube-apiserver accepts heads of 1 MiB, and makes some of them longer. On a new connection, it forwards such a head
+/// before it has read the limit of this server. The requests of other clients on the connection must succeed.
+#[test]
+fn long_heads_on_a_new_connection_of_a_front_proxy() {
+    let aggregated = Aggregated::start();
+    let user = ("x-remote-user", "alice");
+    let block = |path: &str, fields: &[u8]| [&request_block("GET", path, &[user])[..], fields].concat();
+    let field = |bytes: usize| literal("x-long", &"v".repeat(bytes));
+    // Each of the short fields takes one octet, which refers to an entry of the dynamic table.
+    let short_fields = [&[0x40, 1, b'a', 0][..], &[0x80_u8 | 62].repeat(350_000)].concat();
+    let heads = [
+        block("/", &field(66_000)),
+        block("/", &field(1_024_000)),
+        block("/", &short_fields),
+        block(&format!("/{}", "%FF".repeat(1_000_000)), &[]),
+    ];
+    let create = |stream: u32| {
+        let fields = [("content-type", "application/json"), user];
+        let head = request(stream, "POST", &lease::collection("n"), &fields, false);
+        let body = lease::new(&format!("lease-{stream}"));
+        [head, frame(DATA, END_STREAM, stream, body.as_bytes())].concat()
+    };
+    let mut frames = Frames::open(&aggregated.aggregator_endpoint());
+    let (mut stream, mut expected) = (1, BTreeMap::new());
+    for head in &heads {
+        frames.send([create(stream), in_continuations(stream + 2, head), create(stream + 4)].concat());
+        expected.extend([(stream, 201), (stream + 2, 431), (stream + 4, 201)]);
+        stream += 6;
+    }
+    let mut statuses = BTreeMap::new();
+    while statuses.len() < expected.len() {
+        let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
+        let status = frames.status_of(&head);
+        statuses.insert(head.stream, status);
+    }
+    assert_eq!(statuses, expected);
+    // Any other peer sends only its own requests. Such a head ends its connection.
+    let mut frames = Frames::open(&aggregated.endpoint(AUTHORITY.client_config("admin", &["system:masters"])));
+    frames.send(in_continuations(1, &heads[0]));
+    assert_eq!(frames.recv_goaway(), CALM);
 }
 
 #[test]
@@ -378,6 +436,26 @@ fn incomplete_bodies_beside_long_requests() {
     let out = connection.recv(&[patch(last), patch(last + 2), get(last + 4, "/healthz")].concat());
     let answered: Vec<_> = heads(&out).into_iter().filter(|(kind, _)| *kind == HEADERS).collect();
     assert_eq!(answered, [(HEADERS, last + 4)]);
+}
+
+/// YAML of 16 KiB takes milliseconds, for example. So a request with such a body waits for the other requests of its
+/// connection.
+#[test]
+fn long_bodies_wait_for_the_other_requests_of_their_connection() {
+    let answered = |out: &[u8]| {
+        heads(out).into_iter().filter(|(kind, _)| *kind == HEADERS).map(|(_, stream)| stream).collect::<Vec<_>>()
+    };
+    let mut connection = InMemory::new();
+    connection.recv(&hello(&[]));
+    let long = lease::new("long").replace("node-a", &"x".repeat(PLAIN_REQUEST_BYTES_MAX));
+    let (first, rest) = long.as_bytes().split_at(http2_limits::FRAME_SIZE_MAX);
+    let long = [post(1), frame(DATA, 0, 1, first), frame(DATA, END_STREAM, 1, rest)].concat();
+    let short = [post(3), frame(DATA, END_STREAM, 3, lease::new("short").as_bytes())].concat();
+    connection.service.pace.begin_turn(Instant::now() + Duration::from_secs(60));
+    let out = connection.recv(&[long, short, get(5, "/healthz")].concat());
+    assert_eq!(answered(&out), [3, 5]);
+    connection.service.pace.begin_turn(Instant::now() + Duration::from_secs(60));
+    assert_eq!(answered(&connection.recv(&[])), [1]);
 }
 
 /// The limit [`UNSENT_BYTES_MAX`] on responses that wait for windows also holds for watch events and for later pieces

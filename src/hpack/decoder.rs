@@ -141,7 +141,7 @@ impl Decoder {
         let start = list.fields.scratch().len();
         let (name, name_well_formed, rest) = self.decode_name(index, rest, list.fields.scratch())?;
         let name_len = list.fields.uncommitted(start).len();
-        let rest = decode_string(rest, list.fields.scratch())?;
+        let rest = self.decode_string(rest, list.fields.scratch())?;
         let octets = list.fields.uncommitted(start);
         let (name_octets, value) = octets.split_at_checked(name_len).unwrap_or_default();
         let traits = Traits { name, well_formed: name_well_formed && is_value_well_formed(value) };
@@ -167,7 +167,7 @@ impl Decoder {
     ) -> Result<(NameId, bool, &'b [u8]), DecodeError> {
         if index == 0 {
             let start = out.len();
-            let rest = decode_string(rest, out)?;
+            let rest = self.decode_string(rest, out)?;
             let name = out.get(start..).unwrap_or_default();
             let id = NameId::of(name);
             return Ok((id, id != NameId::UNKNOWN || is_name_well_formed(name), rest));
@@ -183,6 +183,22 @@ impl Decoder {
         // If the entry is ill-formed, the cause may be its value, not its name.
         let well_formed = entry.note.well_formed || entry.note.name != NameId::UNKNOWN || is_name_well_formed(name);
         Ok((entry.note.name, well_formed, rest))
+    }
+
+    /// Decodes the string at the front of `rest` (RFC 7541 §5.2) and appends it to `out`. Returns the octets after the
+    /// string. A Huffman string that is too long for the list and for the table is appended as it is. Only its length
+    /// matters, and its decoding would take milliseconds.
+    fn decode_string<'b>(&self, rest: &'b [u8], out: &mut Vec<u8>) -> Result<&'b [u8], DecodeError> {
+        let (&first, rest) = rest.split_first().ok_or(DecodeError::Truncated)?;
+        let (len, rest) = integer::decode(first, 0x7f, rest)?;
+        let (octets, rest) = rest.split_at_checked(len).ok_or(DecodeError::Truncated)?;
+        // No code is longer than 30 bits. So a long string decodes to more than a quarter of its octets.
+        if first & 0x80 == 0 || octets.len() / 4 > self.limits.list_size_max.max(self.table_size_limit) {
+            out.extend_from_slice(octets);
+        } else {
+            huffman::decode_into(octets, out)?;
+        }
+        Ok(rest)
     }
 
     #[cfg(test)]
@@ -220,20 +236,6 @@ impl List<'_> {
             Err(DecodeError::ListSize)
         }
     }
-}
-
-/// Decodes the string at the front of `rest` (RFC 7541 §5.2) and appends it to `out`. Returns the octets after the
-/// string.
-fn decode_string<'b>(rest: &'b [u8], out: &mut Vec<u8>) -> Result<&'b [u8], DecodeError> {
-    let (&first, rest) = rest.split_first().ok_or(DecodeError::Truncated)?;
-    let (len, rest) = integer::decode(first, 0x7f, rest)?;
-    let (octets, rest) = rest.split_at_checked(len).ok_or(DecodeError::Truncated)?;
-    if first & 0x80 == 0 {
-        out.extend_from_slice(octets);
-    } else {
-        huffman::decode_into(octets, out)?;
-    }
-    Ok(rest)
 }
 
 /// Whether a name is a token in lower case (RFC 9113 §8.2.1); the colon of a pseudo-header field may come first.
@@ -304,6 +306,22 @@ mod tests {
         assert_eq!(decoder.table_entries().len(), 16);
         assert_eq!(decoder.decode(&[0x80 | 62], &mut fields), Ok(Decoded::Whole));
         assert_eq!(fields.field(0).map(|field| field.name), Some(&b"p"[..]));
+    }
+
+    #[test]
+    fn a_huffman_string_too_long_for_list_and_table_is_not_decoded() {
+        let limits = DecoderLimits { list_size_max: 1000, list_size_abort: 1 << 20 };
+        let mut decoder = Decoder::new(4096, limits);
+        let mut fields = FieldBuf::new();
+        // A string of zeros, which are codes of five bits. Its last bits are wrong padding.
+        let zeros = |len: [u8; 3], octets: usize| [&[0x40, 1, b'b'][..], &len, &vec![0_u8; octets]].concat();
+        assert_eq!(decoder.decode(&[0x40, 1, b'a', 1, b'v'], &mut fields), Ok(Decoded::Whole));
+        assert_eq!(decoder.decode(&zeros([0xff, 0x85, 0x7f], 16_388), &mut fields), Ok(Decoded::Oversized));
+        assert!(decoder.table_entries().is_empty(), "an entry that is too large empties the table");
+        assert_eq!(decoder.decode(&[0x82, 0x40, 1, b'a', 1, b'v', 0x80 | 62], &mut fields), Ok(Decoded::Whole));
+        assert_eq!(fields.len(), 3);
+        let shorter = zeros([0xff, 0x84, 0x7f], 16_387);
+        assert_eq!(decoder.decode(&shorter, &mut fields), Err(DecodeError::HuffmanPadding));
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! All limits of an HTTP/2 connection.
 //!
-//! The limits bound the memory of one connection: [`STREAMS_MAX`] streams of some 64 octets, one field block of
-//! [`FIELD_BLOCK_BYTES_MAX`], two dynamic tables of [`TABLE_SIZE_MAX`]. The [`Allowance`]s limit how often a peer may
-//! cause work that costs us more than the peer. The caller of [`Connection`](super::Connection) limits the size of
-//! bodies.
+//! The limits bound the memory of one connection: [`STREAMS_MAX`] streams of some 64 octets, one field block
+//! ([`FieldBlocks`]), two dynamic tables of [`TABLE_SIZE_MAX`]. The [`Allowance`]s limit how often a peer may cause
+//! work that costs us more than the peer. The caller of [`Connection`](super::Connection) limits the size of bodies.
 
 use super::frame;
 
@@ -40,15 +39,30 @@ pub const TABLE_SIZE_MAX: usize = 4_096;
 /// Largest decoded field list that is served (`SETTINGS_MAX_HEADER_LIST_SIZE`), in octets; a larger request gets 431.
 pub const FIELD_LIST_BYTES_MAX: usize = 65_536;
 
-/// Size of a decoded field list above which the connection ends, in octets. A list of this size is an attack.
-pub const FIELD_LIST_BYTES_ABORT: usize = 4 * FIELD_LIST_BYTES_MAX;
+/// Limits of the field blocks of a peer. Above a limit, the connection ends.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldBlocks {
+    /// Largest encoded field block, over HEADERS and all its CONTINUATION frames, in octets.
+    pub octets_max: usize,
+    /// Maximum number of CONTINUATION frames after one HEADERS frame.
+    pub continuations_max: u32,
+    /// Largest decoded field list, in octets. A list above [`FIELD_LIST_BYTES_MAX`] is not stored.
+    pub list_octets_max: usize,
+}
 
-/// Largest encoded field block, over HEADERS and all its CONTINUATION frames, in octets.
-pub const FIELD_BLOCK_BYTES_MAX: usize = 65_536;
+/// The field blocks of a peer that sends only its own requests. A longer block or list is an attack. The number of
+/// frames is twice what the largest block needs in frames of full size.
+pub const FIELD_BLOCKS: FieldBlocks =
+    FieldBlocks { octets_max: 65_536, continuations_max: 8, list_octets_max: 4 * FIELD_LIST_BYTES_MAX };
 
-/// Maximum number of CONTINUATION frames after one HEADERS frame: twice what the largest block needs in frames of full
-/// size.
-pub const CONTINUATION_FRAMES_MAX: u32 = 8;
+/// The field blocks of a front proxy. On a new connection, Go's client sends requests before it has read our
+/// [`FIELD_LIST_BYTES_MAX`]. So any user could end the connection with a long head. The limits are above the longest
+/// head that kube-apiserver forwards, and such a head gets 431.
+///
+/// kube-apiserver accepts heads of 1 MiB and 4 KiB. It escapes each octet of a target as up to three, such as `%FF`,
+/// which take 20 bits in HPACK. A field line of three octets counts as 33 octets of the list.
+pub const FIELD_BLOCKS_OF_FRONT_PROXY: FieldBlocks =
+    FieldBlocks { octets_max: 3 << 20, continuations_max: 256, list_octets_max: 16 << 20 };
 
 /// Number of streams reset by us whose ids are remembered. Frames on streams with lower ids than a forgotten stream
 /// are ignored, not errors.
@@ -93,6 +107,10 @@ const _: () = {
     assert!(STREAM_WINDOW <= WINDOW_MAX && CONNECTION_WINDOW <= WINDOW_MAX);
     assert!(CONNECTION_WINDOW >= WINDOW_DEFAULT, "the connection's window can only grow");
     assert!(STREAM_WINDOW as usize >= 2 * FRAME_SIZE_MAX, "updates come when half a window is used");
-    assert!(FIELD_BLOCK_BYTES_MAX <= CONTINUATION_FRAMES_MAX as usize * FRAME_SIZE_MAX / 2);
+    assert!(FIELD_BLOCKS.octets_max <= FIELD_BLOCKS.continuations_max as usize * FRAME_SIZE_MAX / 2);
+    assert!(
+        FIELD_BLOCKS_OF_FRONT_PROXY.octets_max
+            <= FIELD_BLOCKS_OF_FRONT_PROXY.continuations_max as usize * FRAME_SIZE_MAX
+    );
     assert!(RESETS.burst >= STREAMS_MAX, "all streams may be cancelled at once");
 };

@@ -2,7 +2,7 @@
 
 use super::error::ConnectionError;
 use super::frame::settings::{self, Setting};
-use super::limits;
+use super::limits::{self, FieldBlocks};
 use crate::hpack::Encoder;
 
 /// Our settings that may differ from the defaults in [`limits`].
@@ -15,7 +15,8 @@ pub struct Config {
     /// Receive window of the connection, in octets; at least [`limits::WINDOW_DEFAULT`].
     pub connection_window: u32,
     /// Whether the peer is a front proxy for many clients. The cancellations of one client must not count against the
-    /// other clients. So each request adds one to the allowance [`limits::RESETS`].
+    /// other clients. So each request adds one to the allowance [`limits::RESETS`]. Nor may a long head of one client
+    /// end the connection of the others. So the limits [`limits::FIELD_BLOCKS_OF_FRONT_PROXY`] apply.
     pub speaks_for_many: bool,
 }
 
@@ -31,6 +32,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Returns the limits of the peer's field blocks.
+    pub(super) fn field_blocks(&self) -> FieldBlocks {
+        if self.speaks_for_many { limits::FIELD_BLOCKS_OF_FRONT_PROXY } else { limits::FIELD_BLOCKS }
+    }
+
     /// Returns the settings that a server announces.
     pub(super) fn of_server(&self) -> [Setting; 3] {
         [

@@ -6,7 +6,6 @@ use crate::http2::error::{ConnectionError, Flood, FrameError, Malformed, StreamE
 use crate::http2::frame::FrameHead;
 use crate::http2::frame::headers::{Headers, begin_headers_into, finish_headers};
 use crate::http2::head::{RequestHead, ResponseHead, check_trailers};
-use crate::http2::limits;
 use crate::http2::stream::StreamState;
 use crate::http2::stream_id::StreamId;
 use crate::http2::streams::StreamKey;
@@ -17,7 +16,7 @@ pub(super) struct PendingBlock {
     start: BlockStart,
     /// Number of CONTINUATION frames received.
     continuations: u32,
-    /// Octets of the block, at most [`limits::FIELD_BLOCK_BYTES_MAX`].
+    /// Octets of the block, within the limits of the peer's field blocks.
     octets: Vec<u8>,
 }
 
@@ -32,6 +31,11 @@ struct BlockStart {
 impl PendingBlock {
     pub(super) fn stream_id(&self) -> StreamId {
         self.start.stream_id
+    }
+
+    /// Returns the number of octets received.
+    pub(super) fn octet_count(&self) -> usize {
+        self.octets.len()
     }
 }
 
@@ -64,11 +68,12 @@ impl Connection {
         cx: &mut RecvContext<'_>,
     ) -> Result<Option<Event<'i>>, FrameError> {
         let mut block = self.pending_block.take().ok_or(ConnectionError::ContinuationUnexpected)?;
+        let limits = self.config.field_blocks();
         block.continuations += 1;
-        if block.continuations > limits::CONTINUATION_FRAMES_MAX {
+        if block.continuations > limits.continuations_max {
             return Err(ConnectionError::ContinuationFlood.into());
         }
-        if block.octets.len() + fragment.len() > limits::FIELD_BLOCK_BYTES_MAX {
+        if block.octets.len() + fragment.len() > limits.octets_max {
             return Err(ConnectionError::FieldBlockSize.into());
         }
         block.octets.extend_from_slice(fragment);

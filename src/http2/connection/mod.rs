@@ -170,7 +170,7 @@ impl Connection {
         }
         let list_limits = DecoderLimits {
             list_size_max: limits::FIELD_LIST_BYTES_MAX,
-            list_size_abort: limits::FIELD_LIST_BYTES_ABORT,
+            list_size_abort: config.field_blocks().list_octets_max,
         };
         Self {
             role,
@@ -363,6 +363,12 @@ impl Connection {
     #[must_use]
     pub fn awaits_continuation(&self) -> bool {
         self.pending_block.is_some()
+    }
+
+    /// Returns the octets of an incomplete field block.
+    #[must_use]
+    pub fn field_block_octets(&self) -> usize {
+        self.pending_block.as_ref().map_or(0, PendingBlock::octet_count)
     }
 
     /// Client: opens a stream.

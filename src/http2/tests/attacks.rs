@@ -149,16 +149,42 @@ fn made_you_reset() {
 
 #[test]
 fn continuation_flood() {
-    let mut end = End::open_server();
-    end.recv(&frame(HEADERS, 0, 1, GET)).unwrap();
-    assert_eq!(until_end(&mut end, |_| frame(CONTINUATION, 0, 1, &[0x84])), (limits::CONTINUATION_FRAMES_MAX, CALM));
-    let mut end = End::open_server();
-    end.recv(&frame(HEADERS, 0, 1, GET)).unwrap();
-    assert_eq!(until_end(&mut end, |_| frame(CONTINUATION, 0, 1, &[])), (limits::CONTINUATION_FRAMES_MAX, CALM));
-    let mut end = End::open_server();
-    end.recv(&frame(HEADERS, 0, 1, GET)).unwrap();
-    let large = frame(CONTINUATION, 0, 1, &[0; limits::FRAME_SIZE_MAX]);
-    assert_eq!(until_end(&mut end, |_| large.clone()), (3, CALM));
+    for (speaks_for_many, count, count_of_large) in [(false, 8, 3), (true, 256, 191)] {
+        let flood = |fragment: &[u8]| {
+            let mut end = End::server(Config { speaks_for_many, ..Config::default() });
+            end.recv(&[&PREFACE[..], &frame(SETTINGS, 0, 0, &[]), &frame(HEADERS, 0, 1, GET)].concat()).unwrap();
+            end.out.clear();
+            until_end(&mut end, |_| frame(CONTINUATION, 0, 1, fragment))
+        };
+        assert_eq!(flood(&[0x84]), (count, CALM));
+        assert_eq!(flood(&[]), (count, CALM));
+        assert_eq!(flood(&[0; limits::FRAME_SIZE_MAX]), (count_of_large, CALM));
+    }
+}
+
+/// On a new connection, kube-apiserver forwards a head that is longer than this server accepts. The head must not end
+/// the connection, which has the requests of other clients.
+#[test]
+fn a_front_proxy_may_forward_long_heads() {
+    // One long field, and many fields of one octet, which refer to an entry of the dynamic table.
+    let long = block(&[("a", &"v".repeat(3_000_000))]);
+    let many = [&[0x40, 1, b'a', 0][..], &[0x80_u8 | 62].repeat(350_000)].concat();
+    let mut end = End::server(Config { speaks_for_many: true, ..Config::default() });
+    end.recv(&[&PREFACE[..], &frame(SETTINGS, 0, 0, &[])].concat()).unwrap();
+    for (id, fields) in [(1, long), (5, many)] {
+        end.out.clear();
+        assert_eq!(end.recv(&frame(HEADERS, END_STREAM, id, GET)), Ok(vec![]));
+        for fragment in fields.chunks(limits::FRAME_SIZE_MAX) {
+            assert_eq!(end.recv(&frame(CONTINUATION, 0, id, fragment)), Ok(vec![]));
+        }
+        assert_eq!(end.connection.field_block_octets(), GET.len() + fields.len());
+        assert_eq!(end.recv(&frame(CONTINUATION, END_HEADERS, id, &[])), Ok(vec![]));
+        assert_eq!(end.connection.field_block_octets(), 0);
+        assert!(end.fields.list_size() <= limits::FIELD_LIST_BYTES_MAX);
+        let frames = end.take_frames();
+        assert_eq!((frames.len(), frames[0].head.flags), (1, END_STREAM | END_HEADERS), "431");
+        end.recv_request(&headers(END_STREAM, id + 2, GET));
+    }
 }
 
 #[test]
@@ -210,15 +236,18 @@ fn empty_headers_flood() {
 #[test]
 fn header_bomb() {
     // One table entry of 4000 octets, then one octet for each copy of this entry.
-    let mut end = End::open_server();
     let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
     let bomb = [GET, &entry, &[0x80 | 62; 10_000]].concat();
-    assert_eq!(
-        end.recv(&headers(END_STREAM, 1, &bomb)),
-        Err(ConnectionError::Compression(crate::hpack::DecodeError::ListSize))
-    );
-    assert_eq!(end.goaway_code(), Some(CALM));
-    assert!(end.fields.list_size() <= limits::FIELD_LIST_BYTES_MAX);
+    for speaks_for_many in [false, true] {
+        let mut end = End::server(Config { speaks_for_many, ..Config::default() });
+        end.recv(&[&PREFACE[..], &frame(SETTINGS, 0, 0, &[])].concat()).unwrap();
+        assert_eq!(
+            end.recv(&headers(END_STREAM, 1, &bomb)),
+            Err(ConnectionError::Compression(crate::hpack::DecodeError::ListSize))
+        );
+        assert_eq!(end.goaway_code(), Some(CALM));
+        assert!(end.fields.list_size() <= limits::FIELD_LIST_BYTES_MAX);
+    }
 }
 
 #[test]

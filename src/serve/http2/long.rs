@@ -6,12 +6,13 @@
 //! long request of all connections at a time ([`Queues`](crate::schedule)). So other requests wait for one long request
 //! at a time.
 //!
-//! A request is long if its body or the Lease that it names is large. The Lease is looked up only while the table
-//! contains any large Lease.
+//! A request is long if its body is longer than that of a plain request, or if the Lease that it names is large. A body
+//! may take far longer than a stored Lease of the same size: for example YAML, or a patch that copies a text often. The
+//! Lease is looked up only while the table contains any large Lease.
 
 use super::Http2;
 use super::receive::Whole;
-use crate::limits::LARGE_LEASE_BYTES_MIN;
+use crate::limits::PLAIN_REQUEST_BYTES_MAX;
 use crate::schedule::LongState;
 use crate::serve::{AfterStep, Context, named_lease};
 use crate::table::Table;
@@ -104,7 +105,7 @@ const RESETS_MIN: usize = 16;
 #[inline]
 fn is_long(whole: &Whole, table: &Table) -> bool {
     let (target, body_bytes) = whole.target_and_body_bytes();
-    body_bytes >= LARGE_LEASE_BYTES_MIN || table.has_large() && is_about_large(target, table)
+    body_bytes > PLAIN_REQUEST_BYTES_MAX || table.has_large() && is_about_large(target, table)
 }
 
 #[cold]

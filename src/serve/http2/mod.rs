@@ -356,10 +356,10 @@ impl Http2 {
         self.unsent_bytes
     }
 
-    /// Returns the bytes of unanswered requests: header fields and bodies.
+    /// Returns the bytes of unanswered requests: header fields, also those still encoded, and bodies.
     #[must_use]
     pub fn received_bytes(&self) -> usize {
-        self.received_bytes + self.waiting_bytes
+        self.received_bytes + self.waiting_bytes + self.connection.field_block_octets()
     }
 
     /// [Checks](crate::api::job::Job::check) the jobs. A job counts as waiting for the peer to read if the output has
