@@ -1,17 +1,24 @@
-//! Checks before a takeover that change nothing: the clocks of the servers, the rights of the user, and the shortest
-//! lock.
+//! Checks before a takeover that change nothing: the clocks of the servers, the rights of the user, the shortest lock,
+//! and the copies of the Leases.
 
 use super::clients::{Clients, Server};
-use super::{CONFLICT, Report, SwitchError, failed};
+use super::write_back::is_own;
+use super::{CONFLICT, LOOK_EVERY, Report, SwitchError, failed};
 use crate::handover::{NAME, NAMESPACE};
 use crate::resource::NODE_LEASE_NAMESPACE;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, ObjectMeta, PostParams};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
 
 /// Maximum difference between the clocks of two servers. It includes the resolution of the field `Date`, one second.
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(4);
+/// Number of Leases of each kube-apiserver that [`check_copies`] compares with their copies.
+const COMPARED: u32 = 500;
+/// Maximum time until the replicas have a copy of each compared Lease. After the death of the replica that copies the
+/// Leases, the next replica begins to copy after 5 to 7 s.
+pub(super) const COPIED_MAX: Duration = Duration::from_secs(10);
 
 /// Checks that the clocks of all kube-apiservers and replicas agree.
 ///
@@ -90,6 +97,74 @@ fn duration_of_lock(lease: &Lease) -> Option<(i32, &str, &str)> {
     spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
     let (namespace, name) = (lease.metadata.namespace.as_deref()?, lease.metadata.name.as_deref()?);
     Some((spec.lease_duration_seconds?, namespace, name))
+}
+
+/// Waits until the replicas have copies of the Leases that each kube-apiserver serves, for `limit` at most. By its flag
+/// `--etcd-servers-overrides`, kube-apiserver may store Leases in another etcd than other objects. Then the replicas
+/// have copied no Leases, or outdated ones.
+///
+/// # Errors
+/// If the replicas lack a Lease, or have an older state of it. Also if a kube-apiserver or all replicas do not respond.
+pub(super) async fn check_copies(clients: &Clients, limit: Duration) -> Result<(), SwitchError> {
+    for apiserver in clients.apiservers() {
+        let begun = Instant::now();
+        let served = first_page(apiserver, COMPARED).await?;
+        while let Err(why) = compare(clients, apiserver, &served).await {
+            if begun.elapsed() > limit {
+                return Err(why);
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+    Ok(())
+}
+
+/// Compares the Leases `served` of a kube-apiserver with their copies at a replica.
+///
+/// # Errors
+/// If a copy is missing or too old, or if a server does not respond.
+async fn compare(clients: &Clients, apiserver: &Server, served: &[Lease]) -> Result<(), SwitchError> {
+    // The page of a replica also contains Leases of the replicas, so it must be longer.
+    let copies = clients.first_answer(async |replica| first_page(replica, 2 * COMPARED).await).await?;
+    let is_copied = |lease: &Lease| copies.iter().any(|copy| is_copy(copy, lease));
+    for lease in served.iter().filter(|lease| !is_own(lease) && !is_copied(lease)) {
+        // A client may have changed or deleted the Lease since the first read.
+        let Some(present) = present_at(apiserver, lease).await? else { continue };
+        let copy = clients.first_answer(async |replica| present_at(replica, lease).await).await?;
+        if !copy.is_some_and(|copy| is_copy(&copy, &present)) {
+            let (namespace, name) = key(lease);
+            return Err(SwitchError(format!(
+                "the replicas have no current copy of the Lease {namespace}/{name} of {}: the etcd of \
+                 --cluster-etcd-servers does not hold kube-apiserver's Leases (see its --etcd-servers-overrides); run \
+                 the command with --without-etcd",
+                apiserver.url(),
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the first `limit` Leases of a server.
+async fn first_page(server: &Server, limit: u32) -> Result<Vec<Lease>, SwitchError> {
+    let page = server.all_leases().list(&ListParams::default().limit(limit)).await;
+    Ok(page.map_err(|error| server.failed(&error))?.items)
+}
+
+/// Returns the present state of a Lease at a server; `None` if the server does not have the Lease.
+async fn present_at(server: &Server, lease: &Lease) -> Result<Option<Lease>, SwitchError> {
+    let (namespace, name) = key(lease);
+    server.leases_in(namespace).get_opt(name).await.map_err(|error| server.failed(&error))
+}
+
+fn key(lease: &Lease) -> (&str, &str) {
+    let metadata = &lease.metadata;
+    (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+}
+
+/// Whether `copy` is a copy of the Lease `served`, in the same state or a later one.
+fn is_copy(copy: &Lease, served: &Lease) -> bool {
+    let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref().map(|time| time.0));
+    key(copy) == key(served) && copy.metadata.uid == served.metadata.uid && renewed(copy) >= renewed(served)
 }
 
 /// Parses the date of a response (RFC 9110, section 5.6.7).

@@ -29,6 +29,11 @@ const CONNECT_MAX: Duration = Duration::from_secs(2);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Maximum time until a replica answers a read. Then the command asks the next replica.
 const READ_MAX: Duration = Duration::from_secs(1);
+/// Path of a replica's health check that fails without access to the store. A server with `--storage memory` has no
+/// such check.
+const STORE_CHECK: &str = "/readyz/journal";
+/// HTTP status code for a failing health check.
+const UNAVAILABLE: u16 = 503;
 /// Selector of the EndpointSlices of the Service `kubernetes`. These slices contain the addresses of all
 /// kube-apiservers.
 const KUBERNETES_SLICES: &str = "kubernetes.io/service-name=kubernetes";
@@ -39,6 +44,8 @@ pub(super) struct Server {
     program: &'static str,
     url: String,
     client: Client,
+    /// Whether a request to the server got no answer.
+    was_silent: Cell<bool>,
 }
 
 /// The kube-apiserver at the address in the kubeconfig.
@@ -92,11 +99,16 @@ impl Server {
         // Without retries, the caller sees an error response at once.
         config.default_retry = false;
         let client = Client::try_from(config).map_err(|error| failed(url, told(&error)))?;
-        Ok(Self { program, url: url.to_owned(), client })
+        Ok(Self { program, url: url.to_owned(), client, was_silent: Cell::new(false) })
     }
 
     pub(super) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether a request of this command to the server got no answer.
+    pub(super) fn was_silent(&self) -> bool {
+        self.was_silent.get()
     }
 
     /// Returns the API of Leases in the namespace of the hand-over.
@@ -142,13 +154,31 @@ impl Server {
         self.get("/readyz").await.map(drop)
     }
 
+    /// Checks that the server has access to its store. A server that does not respond passes, and so does a server
+    /// without a store.
+    ///
+    /// # Errors
+    /// If the server responds that it has no access to its store.
+    pub(super) async fn check_store(&self) -> Result<(), SwitchError> {
+        match timeout(READ_MAX, self.text(STORE_CHECK)).await {
+            Ok(Err(error)) if matches!(&error, kube::Error::Api(status) if status.code == UNAVAILABLE) => {
+                Err(self.failed(&error))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     /// Returns the body of the response to a GET of a path.
     ///
     /// # Errors
     /// If the server does not respond, or responds with an error.
     pub(super) async fn get(&self, path: &str) -> Result<String, SwitchError> {
-        let request = Request::get(path).body(Vec::new()).map_err(|error| failed(&self.url, error))?;
-        self.client.request_text(request).await.map_err(|error| self.failed(&error))
+        self.text(path).await.map_err(|error| self.failed(&error))
+    }
+
+    async fn text(&self, path: &str) -> kube::Result<String> {
+        let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        self.client.request_text(request).await
     }
 
     /// Returns the server's time, from the field `Date` of a response.
@@ -171,13 +201,17 @@ impl Server {
         answer.map_err(|error| self.failed(&error))
     }
 
-    /// Returns the error for a server that does not respond.
+    /// Returns the error for a server that does not respond, and remembers its silence.
     pub(super) fn silent(&self) -> SwitchError {
+        self.was_silent.set(true);
         failed(&self.url, format_args!("{} does not answer", self.program))
     }
 
-    /// Returns the error of a request to this server.
+    /// Returns the error of a request to the server. Remembers whether the server did not answer the request.
     pub(super) fn failed(&self, error: &kube::Error) -> SwitchError {
+        if !matches!(error, kube::Error::Api(_)) {
+            self.was_silent.set(true);
+        }
         let why = told(error);
         match error {
             // There is no connection, or the connection has broken.
@@ -220,6 +254,18 @@ impl Clients {
         });
         let apiservers = apiservers.collect::<Result<_, _>>()?;
         Ok(Self { cluster, apiservers, replicas, answered: Cell::new(0) })
+    }
+
+    /// Creates clients for one kube-apiserver and one replica without TLS.
+    #[cfg(test)]
+    pub(super) fn without_tls(apiserver: &str, replica: &str) -> Self {
+        let server = |url: &str| {
+            let mut config = Config::new(uri(url).expect("a URL"));
+            config.root_cert = Some(Vec::new());
+            Server::new(APISERVER, url, config).expect("a client")
+        };
+        let apiservers = vec![server(apiserver)];
+        Self { cluster: server(apiserver), apiservers, replicas: vec![server(replica)], answered: Cell::new(0) }
     }
 
     /// Returns every kube-apiserver.

@@ -3,6 +3,9 @@
 //! A replica that has just died still counts as live until the other replicas have deleted its identity Lease. The dead
 //! replica may be the one that copies Leases. So a command waits before it stops writes. Otherwise clients would wait
 //! for the dead replica.
+//!
+//! A replica that is cut off from its store is neither. The other replicas count it as dead, but it still serves
+//! watches and old states of Leases. It never learns of the rollback, so it does not end its watches.
 
 use super::clients::Clients;
 use super::{LOOK_EVERY, Report, SwitchError};
@@ -16,18 +19,48 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 /// Maximum time of the wait. A live replica renews its identity Lease each second. The other replicas delete the
-/// identity Lease of a dead replica after 6 to 7 s.
-const LIVE_MAX: Duration = Duration::from_secs(10);
+/// identity Lease of a dead replica after 6 to 7 s. Also the maximum time until a starting replica has read its store.
+pub(super) const LIVE_MAX: Duration = Duration::from_secs(10);
 
 /// The identity Leases at the beginning of the wait: the `renewTime` of each, by its name.
 type Renewals = BTreeMap<String, Option<MicroTime>>;
+
+/// Waits until each replica is known to be live or dead, for [`LIVE_MAX`] at most.
+///
+/// # Errors
+/// If no replica responds, or if a replica responds without access to its store.
+pub(super) async fn await_live(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    await_renewals(clients, report).await?;
+    // A replica that lost its access a moment before the wait knows so only now.
+    await_stores(clients, LIVE_MAX).await
+}
+
+/// Waits until each replica that responds has access to its store, for `limit` at most. A replica that does not respond
+/// counts as dead.
+///
+/// # Errors
+/// If a replica responds without access to its store. The error names the replica.
+pub(super) async fn await_stores(clients: &Clients, limit: Duration) -> Result<(), SwitchError> {
+    let begun = Instant::now();
+    for replica in clients.replicas() {
+        while let Err(why) = replica.check_store().await {
+            if begun.elapsed() > limit {
+                return Err(SwitchError(format!(
+                    "replica {why}. It would not learn of the rollback: stop it, or restore its access to its store"
+                )));
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+    Ok(())
+}
 
 /// Waits until the identity Lease of each replica has been renewed or deleted, for [`LIVE_MAX`] at most. The wait
 /// compares no clocks, since the command may run on any machine.
 ///
 /// # Errors
 /// If no replica responds.
-pub(super) async fn await_live(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
+async fn await_renewals(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
     let begun = Instant::now();
     let first: Renewals =
         identities(clients).await?.iter().map(|lease| (lease.name_any(), renewed(lease).cloned())).collect();

@@ -30,7 +30,7 @@ use clients::{Clients, Server};
 use indicatif::{ProgressBar, ProgressStyle};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::PostParams;
-use phase::{Claim, Handover};
+use phase::{Claim, Handover, another_command};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt;
 use std::sync::Arc;
@@ -196,6 +196,30 @@ async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Re
     Ok(())
 }
 
+/// Waits until no kube-apiserver forwards requests for Leases to the replicas. Then reports each kube-apiserver that
+/// did not answer this command for a time.
+///
+/// # Errors
+/// If a kube-apiserver has not switched within [`COPY_MAX`].
+async fn await_local(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    let switched = await_switch(clients, false, COPY_MAX).await;
+    report_silent(clients, report);
+    switched
+}
+
+/// Reports each kube-apiserver that did not answer this command for a time. Its clients may have lost their watches
+/// before the replicas ended all watches with 410. In built-in storage, a watch from a version of this server gets no
+/// event.
+fn report_silent(clients: &Clients, report: &mut Report<'_>) {
+    for apiserver in clients.apiservers().iter().filter(|apiserver| apiserver.was_silent()) {
+        report.line(format_args!(
+            "kube-apiserver {} did not answer for a time: restart its clients that watch Leases, \
+             such as kube-controller-manager of any version",
+            apiserver.url(),
+        ));
+    }
+}
+
 /// Cancels a takeover that has not replaced the APIService: requests `phase` with the step [`Step::NotOurs`]. From then
 /// on, the replicas refuse all writes. So if another command has replaced the APIService meanwhile, makes the
 /// APIService local again.
@@ -230,14 +254,29 @@ fn copy_failed(error: &SwitchError, cancelled: Result<(), SwitchError>) -> Switc
 }
 
 /// Makes the APIService local, unless it is local already. Waits until no kube-apiserver forwards Leases.
+///
+/// # Errors
+/// If another command has begun a takeover since the cancellation.
 async fn make_local_if_registered(clients: &Clients) -> Result<(), SwitchError> {
     if names_service(&clients.api_service().await?) {
         // In this time, clients that have just listed Leases at this server begin their watches at this server.
         sleep(WATCH_MAX).await;
-        replace_api_service(clients, &PostParams::default(), make_local).await?;
+        let check = async || check_given_back(clients).await;
+        replace_api_service(clients, &PostParams::default(), check, make_local).await?;
         await_switch(clients, false, COPY_MAX).await?;
     }
     Ok(())
+}
+
+/// Checks that kube-apiserver may serve built-in Leases, since no takeover has begun after a cancellation.
+///
+/// # Errors
+/// If another command has begun a takeover, or if no replica answers.
+async fn check_given_back(clients: &Clients) -> Result<(), SwitchError> {
+    match Handover::seen(clients).await?.is_given_back() {
+        true => Ok(()),
+        false => Err(another_command()),
+    }
 }
 
 /// Makes the process ignore SIGHUP, SIGINT and SIGTERM from now on. Until the command is complete, clients cannot
@@ -250,15 +289,23 @@ fn hold_signals() {
     }
 }
 
-/// Replaces the APIService for Leases. `change` changes the current APIService to the new one.
+/// Replaces the APIService for Leases. `change` changes the current APIService to the new one. `check` decides whether
+/// the command may still do so.
+///
+/// # Errors
+/// If `check` fails, or if kube-apiserver does not answer or refuses the replacement.
 async fn replace_api_service(
     clients: &Clients,
     parameters: &PostParams,
+    mut check: impl AsyncFnMut() -> Result<(), SwitchError>,
     change: impl Fn(&mut APIService),
 ) -> Result<(), SwitchError> {
     let services = clients.api_services();
     loop {
         let mut service = services.get(API_SERVICE).await.map_err(|error| failed(API_SERVICE, told(&error)))?;
+        // Another command makes its request before it replaces the APIService. So if `check` finds no such request, a
+        // replacement by another command comes after the read above, and leads to a conflict.
+        check().await?;
         change(&mut service);
         match services.replace(API_SERVICE, parameters, &service).await {
             Ok(_) => return Ok(()),

@@ -296,7 +296,8 @@ impl Claim {
     }
 }
 
-fn another_command() -> SwitchError {
+/// Returns the error of a command that has found a request of another command.
+pub(super) fn another_command() -> SwitchError {
     SwitchError("another command is at work".to_owned())
 }
 

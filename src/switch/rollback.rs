@@ -2,13 +2,13 @@
 //! Leases.
 
 use super::clients::{Clients, Cluster};
-use super::live::await_live;
+use super::live::{LIVE_MAX, await_live, await_stores};
 use super::phase::{Claim, Handover, await_step, report_replicas};
 use super::takeover::{read_api_service, undo};
 use super::without_etcd::roll_back;
 use super::{
-    COPY_MAX, NO_ETCD, RESTART, Report, SWITCH_MAX, SwitchError, WATCH_MAX, WITHOUT_ETCD, await_switch, canary, cancel,
-    failed, hold_signals, make_local, names_service, policy, renewals, replace_api_service,
+    NO_ETCD, RESTART, Report, SWITCH_MAX, SwitchError, WATCH_MAX, WITHOUT_ETCD, await_local, canary, cancel, failed,
+    hold_signals, make_local, names_service, policy, renewals, replace_api_service,
 };
 use crate::cli::RollbackArgs;
 use crate::handover::{Phase, Step};
@@ -36,12 +36,16 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         return give_up_takeover(args, cluster, report).await;
     }
     let clients = Clients::new(cluster, &args.cluster, Some(&present)).await?;
-    // A replica that does not respond is no error: the other replicas write the Leases to built-in storage.
+    // A replica that does not respond is no error: the other replicas write the Leases to built-in storage. A replica
+    // that responds without access to its store is an error, which `await_stores` returns.
     _ = report_replicas(&clients, report).await;
     let seen = Handover::seen(&clients).await?;
     check_apiservers(&clients, &seen, report).await?;
+    if seen.is_serving() {
+        await_stores(&clients, LIVE_MAX).await.map_err(|why| failed("nothing has changed", why))?;
+    }
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    replace_api_service(&clients, &dry, make_local).await?;
+    replace_api_service(&clients, &dry, async || Ok(()), make_local).await?;
     report.line("kube-apiserver accepts its own APIService in a dry run");
     if args.cluster.dry_run {
         renewals::check(clients.cluster(), report).await;
@@ -82,10 +86,10 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
             };
         }
     }
-    claim.check_if_known(&clients).await?;
-    replace_api_service(&clients, &PostParams::default(), make_local).await?;
+    let check = async || claim.check_if_known(&clients).await;
+    replace_api_service(&clients, &PostParams::default(), check, make_local).await?;
     report.line("the APIService is replaced");
-    await_switch(&clients, false, COPY_MAX).await?;
+    await_local(&clients, report).await?;
     report.line("every kube-apiserver serves Leases of its own");
     if has_stopped_writes {
         report.line(format_args!("nobody could write for {} ms", begun.elapsed().as_millis()));
@@ -128,7 +132,7 @@ pub(super) async fn give_up_takeover(
         renewals::remove_ended(clients.cluster()).await?;
     }
     // A kube-apiserver that has not switched yet returns the Lease of the hand-over, which built-in storage lacks.
-    await_switch(&clients, false, COPY_MAX).await?;
+    await_local(&clients, report).await?;
     report.line("kube-apiserver has the Leases already");
     Ok(())
 }

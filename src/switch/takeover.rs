@@ -1,15 +1,15 @@
 //! The command `takeover`: moves the Leases from built-in storage, kube-apiserver's own storage of Leases, to this
 //! server.
 
-use super::checks::{check_clocks, check_rights, report_shortest_lock};
+use super::checks::{COPIED_MAX, check_clocks, check_copies, check_rights, report_shortest_lock};
 use super::clients::{Clients, Cluster};
 use super::phase::{Claim, Handover, await_copy, await_step, report_replicas};
 use super::policy::{self, Permitted};
 use super::without_etcd::{self, check_no_rollback, take_over};
 use super::{
     API_SERVICE, AUTOMANAGED, COPY_MAX, IN_FLIGHT_MAX, NO_ETCD, RESTART, Report, SETTLE_MAX, SWITCH_MAX, SwitchError,
-    WATCH_MAX, WITHOUT_ETCD, await_switch, canary, cancel, copy_failed, failed, give_back_if_cancelled, hold_signals,
-    is_forwarded, make_local, names_service, renewals, replace_api_service,
+    WATCH_MAX, WITHOUT_ETCD, await_local, await_switch, canary, cancel, copy_failed, failed, give_back_if_cancelled,
+    hold_signals, is_forwarded, make_local, names_service, renewals, replace_api_service,
 };
 use crate::cli::{self, TakeoverArgs};
 use crate::cluster::told;
@@ -137,7 +137,7 @@ async fn check(
     // it continues even if a server has died since.
     error.filter(|_| !is_registered).map_or(Ok(()), Err)?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    replace_api_service(clients, &dry, |service| register(service, wanted)).await?;
+    replace_api_service(clients, &dry, async || Ok(()), |service| register(service, wanted)).await?;
     report.line("kube-apiserver accepts the APIService in a dry run");
     if !is_registered {
         check_rights(clients).await?;
@@ -150,10 +150,15 @@ async fn check(
 }
 
 /// Makes the replicas copy all Leases, while clients still use built-in storage. Cancels the takeover if the replicas
-/// fail.
+/// fail, or if they have copied other Leases than those that kube-apiserver serves.
 async fn import(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
     claim.ask(clients, Phase::Import, None).await?;
-    match await_copy(clients, claim, Phase::Import, NO_ETCD, report).await {
+    let copied = async {
+        let message = await_copy(clients, claim, Phase::Import, NO_ETCD, report).await?;
+        check_copies(clients, COPIED_MAX).await.map(|()| message)
+    }
+    .await;
+    match copied {
         Ok(message) => {
             report.line(format_args!("{message}, and changes follow"));
             Ok(())
@@ -174,8 +179,8 @@ async fn switch(
     claim: &mut Claim,
     report: &mut Report<'_>,
 ) -> Result<(), SwitchError> {
-    claim.check(clients).await?;
-    replace_api_service(clients, &PostParams::default(), |service| register(service, wanted)).await?;
+    let check = async || claim.check(clients).await;
+    replace_api_service(clients, &PostParams::default(), check, |service| register(service, wanted)).await?;
     report.line("the APIService is replaced");
     await_switch(clients, true, SWITCH_MAX).await?;
     report.line("every kube-apiserver has switched");
@@ -225,9 +230,9 @@ pub(super) async fn undo(clients: &Clients, claim: &mut Claim, report: &mut Repo
     }
     report.line("the renewals that came here are in built-in storage");
     sleep(WATCH_MAX).await;
-    claim.check_if_known(clients).await?;
-    replace_api_service(clients, &PostParams::default(), make_local).await?;
-    await_switch(clients, false, COPY_MAX).await?;
+    let check = async || claim.check_if_known(clients).await;
+    replace_api_service(clients, &PostParams::default(), check, make_local).await?;
+    await_local(clients, report).await?;
     report.line("every kube-apiserver serves Leases of its own");
     Ok(true)
 }

@@ -1,11 +1,25 @@
-use super::phase::Handover;
+use super::checks::check_copies;
+use super::clients::Clients;
+use super::live::await_stores;
+use super::phase::{Claim, Handover};
 use super::takeover::{read_api_service, register};
-use super::{AUTOMANAGED, make_local, names_service};
-use crate::handover::{MESSAGE, PHASE, Phase, STEP, Step};
+use super::{
+    AUTOMANAGED, CONFLICT, NOT_FOUND, Report, await_local, make_local, make_local_if_registered, names_service,
+    replace_api_service,
+};
+use crate::handover::{ASKED, MESSAGE, PHASE, Phase, STEP, Step};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use serde_json::json;
+use kube::api::PostParams;
+use serde_json::{Value, json};
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+use tokio::runtime;
 
 const WANTED: &str = "
 apiVersion: apiregistration.k8s.io/v1
@@ -86,4 +100,156 @@ fn the_handover_lease_gives_phase_and_step() {
     let seen = Handover { uid, version: "7".to_owned(), phase, asked: String::new(), step, message };
     assert_eq!(Handover::of(Some(&lease)), seen);
     assert_eq!(Handover::of(None), Handover::default());
+}
+
+/// Response of a fake server: the HTTP status and the body. With `None`, the server closes the connection.
+type Answer = Option<(u16, Value)>;
+
+/// Starts a fake server, and returns its URL. `answer` gets the request line of each request.
+fn serve(mut answer: impl FnMut(&str) -> Answer + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = BufReader::new(socket.expect("a connection"));
+            let (mut request, mut body_len) = (String::new(), 0);
+            socket.read_line(&mut request).expect("a request line");
+            loop {
+                let mut field = String::new();
+                socket.read_line(&mut field).expect("a field");
+                let field = field.trim_end().to_ascii_lowercase();
+                if field.is_empty() {
+                    break;
+                }
+                if let Some(value) = field.strip_prefix("content-length:") {
+                    body_len = value.trim().parse().expect("a length");
+                }
+            }
+            socket.read_exact(&mut vec![0; body_len]).expect("a body");
+            let Some((status, body)) = answer(&request) else { continue };
+            let body = body.to_string();
+            let head = format!("HTTP/1.1 {status} -\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            socket.get_mut().write_all(format!("{head}{body}").as_bytes()).expect("written");
+        }
+    });
+    url
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+}
+
+fn missing() -> Answer {
+    let (status, reason) = ("Failure", "NotFound");
+    let body = json!({"kind": "Status", "apiVersion": "v1", "status": status, "reason": reason, "code": NOT_FOUND});
+    Some((NOT_FOUND, body))
+}
+
+/// Returns the answer of a replica in the phase `serve`, with the id of the last request for a phase.
+fn serving(asked: &str) -> Answer {
+    let annotations = json!({PHASE: "serve", STEP: "serving", ASKED: asked});
+    Some((200, json!({"metadata": {"uid": "u", "annotations": annotations}})))
+}
+
+#[test]
+fn a_command_that_loses_its_claim_after_a_conflict_does_not_replace_the_api_service() {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let (counted, seen) = (Arc::clone(&writes), Arc::clone(&writes));
+    let apiserver = serve(move |request| {
+        let is_refused = request.starts_with("PUT") && counted.fetch_add(1, Ordering::SeqCst) == 0;
+        if is_refused { Some((CONFLICT, json!("changed"))) } else { Some((200, json!(local()))) }
+    });
+    let replica = serve(move |_| serving(if seen.load(Ordering::SeqCst) == 0 { "ours" } else { "another" }));
+    run(async {
+        let clients = Clients::without_tls(&apiserver, &replica);
+        let mut claim = Claim::of(&Handover { asked: "ours".to_owned(), ..Handover::default() });
+        let check = async || claim.check(&clients).await;
+        let replaced = replace_api_service(&clients, &PostParams::default(), check, make_local).await;
+        assert!(replaced.is_err() && claim.is_lost(), "{replaced:?}");
+    });
+    assert_eq!(writes.load(Ordering::SeqCst), 1, "the APIService of the other command stays");
+}
+
+#[test]
+fn a_cancellation_keeps_the_api_service_of_a_later_takeover() {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&writes);
+    let apiserver = serve(move |request| {
+        counted.fetch_add(usize::from(request.starts_with("PUT")), Ordering::SeqCst);
+        Some((200, json!(read(WANTED).expect("an APIService"))))
+    });
+    let replica = serve(|_| serving("another"));
+    let made_local = run(async { make_local_if_registered(&Clients::without_tls(&apiserver, &replica)).await });
+    assert_eq!(made_local.map_err(|error| error.to_string()), Err("another command is at work".to_owned()));
+    assert_eq!(writes.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_rollback_stops_for_a_replica_that_answers_without_its_store() {
+    let outcome = |answer: Answer| {
+        let replica =
+            serve(move |request| if request.contains("/readyz/journal") { answer.clone() } else { missing() });
+        run(async { await_stores(&Clients::without_tls(&replica, &replica), Duration::ZERO).await })
+            .map_err(|error| error.to_string().replace(&replica, "URL"))
+    };
+    let error = outcome(Some((503, json!("behind")))).expect_err("without its store");
+    assert!(error.starts_with("replica URL: ") && error.contains("stop it"), "{error}");
+    assert_eq!(outcome(Some((200, json!("ok")))), Ok(()));
+    assert_eq!(outcome(missing()), Ok(()), "a server without a store");
+    assert_eq!(outcome(None), Ok(()), "a dead replica");
+}
+
+#[test]
+fn a_kube_apiserver_that_was_silent_during_a_rollback_is_reported() {
+    for (silent, reports) in [(0, 0), (2, 1)] {
+        let mut asked = 0;
+        let apiserver = serve(move |_| {
+            asked += 1;
+            if asked > silent { missing() } else { None }
+        });
+        let replica = serve(|_| serving("ours"));
+        let mut lines = Vec::new();
+        let mut say = |line: &str| lines.push(line.to_owned());
+        run(async { await_local(&Clients::without_tls(&apiserver, &replica), &mut Report::new(&mut say)).await })
+            .expect("switched");
+        assert_eq!(lines.len(), reports, "{lines:?}");
+        let is_named = |line: &String| line.contains(&apiserver) && line.contains("restart its clients");
+        assert!(lines.iter().all(is_named), "{lines:?}");
+    }
+}
+
+/// Returns a Lease with a UID, and with a `renewTime` in this second.
+fn lease(uid: &str, second: u32) -> Value {
+    let renewed = format!("2026-01-01T00:00:{second:02}.000000Z");
+    json!({"metadata": {"namespace": "n", "name": "l", "uid": uid}, "spec": {"renewTime": renewed}})
+}
+
+/// Starts a fake server. Its list of Leases contains the Lease `listed`, if any. Afterwards, the state of this Lease is
+/// `present`.
+fn serve_lease(listed: Option<Value>, present: Option<Value>) -> String {
+    let list = json!({"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "metadata": {}, "items": Vec::from_iter(listed)});
+    serve(move |request| match (request.contains("/leases/"), &present) {
+        (false, _) => Some((200, list.clone())),
+        (true, Some(lease)) => Some((200, lease.clone())),
+        (true, None) => missing(),
+    })
+}
+
+#[test]
+fn the_replicas_must_have_current_copies_of_the_leases_that_kube_apiserver_serves() {
+    let outcome = |present: Option<Value>, copy: Option<Value>| {
+        let apiserver = serve_lease(Some(lease("u", 5)), present);
+        let replica = serve_lease(copy.clone(), copy);
+        run(async { check_copies(&Clients::without_tls(&apiserver, &replica), Duration::ZERO).await })
+            .map_err(|error| error.to_string())
+    };
+    let present = || Some(lease("u", 5));
+    for copy in [None, Some(lease("v", 5)), Some(lease("u", 4))] {
+        let error = outcome(present(), copy).expect_err("another etcd");
+        assert!(error.contains("Lease n/l") && error.contains("--etcd-servers-overrides"), "{error}");
+    }
+    assert_eq!(outcome(present(), present()), Ok(()));
+    assert_eq!(outcome(present(), Some(lease("u", 6))), Ok(()), "renewed meanwhile");
+    assert_eq!(outcome(None, None), Ok(()), "deleted meanwhile");
+    assert_eq!(outcome(Some(lease("v", 3)), Some(lease("v", 3))), Ok(()), "created again meanwhile");
 }

@@ -22,9 +22,9 @@ use super::rollback::give_up_takeover;
 use super::takeover::{already, register};
 use super::write_back::{list, write_back, write_renewals};
 use super::{
-    COPY_MAX, IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, cancel,
-    copy_failed, failed, give_back_if_cancelled, hold_signals, make_local, names_service, renewals,
-    replace_api_service,
+    IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_local, await_switch,
+    cancel, copy_failed, failed, give_back_if_cancelled, hold_signals, make_local, names_service, renewals,
+    replace_api_service, report_silent,
 };
 use crate::api::identity::LABEL;
 use crate::cli::RollbackArgs;
@@ -186,7 +186,8 @@ async fn switch(
     claim.check(clients).await?;
     policy.check()?;
     *is_replaced = true;
-    replace_api_service(clients, &PostParams::default(), |service| register(service, wanted)).await?;
+    let check = async || claim.check(clients).await;
+    replace_api_service(clients, &PostParams::default(), check, |service| register(service, wanted)).await?;
     report.line("the APIService is replaced");
     await_switch(clients, true, SWITCH_MAX).await?;
     report.line("every kube-apiserver has switched");
@@ -213,8 +214,9 @@ async fn undo(
     renewals::create(clients.cluster(), report).await;
     // The policy of the takeover may have ended, so the undo installs it anew.
     let policy = policy::install(clients, Permitted::Renewals, TAKEOVER_POLICY, service).await?;
-    replace_api_service(clients, &PostParams::default(), make_local).await?;
-    await_switch(clients, false, COPY_MAX).await?;
+    let check = async || claim.check_if_known(clients).await;
+    replace_api_service(clients, &PostParams::default(), check, make_local).await?;
+    await_local(clients, report).await?;
     // Some leaders have renewed only at this server since the APIService was replaced. They need time to renew in
     // built-in storage.
     sleep(RENEWED_MAX).await;
@@ -270,8 +272,9 @@ pub(super) async fn roll_back(
         }
         // After an earlier command, kube-apiserver serves built-in Leases again. So this server's Leases are outdated.
         _ if seen.is_given_back() => {
-            replace_api_service(&clients, &PostParams::default(), make_local).await?;
-            await_switch(&clients, false, COPY_MAX).await?;
+            let check = async || claim.check_if_known(&clients).await;
+            replace_api_service(&clients, &PostParams::default(), check, make_local).await?;
+            await_local(&clients, report).await?;
             return finish(&clients, found, report).await;
         }
         Some(Phase::Hold) if is_registered => {}
@@ -463,7 +466,8 @@ async fn make_all_local(
         policy.check()?;
         claim.check(clients).await?;
         let given = async {
-            replace_api_service(clients, &PostParams::default(), make_local).await?;
+            let check = async || claim.check(clients).await;
+            replace_api_service(clients, &PostParams::default(), check, make_local).await?;
             await_switch(clients, false, policy.left().saturating_sub(reserved)).await
         };
         match given.await {
@@ -472,6 +476,7 @@ async fn make_all_local(
             Err(_) => sleep(LOOK_EVERY).await,
         }
     }
+    report_silent(clients, report);
     report.line("the APIService is replaced, and every kube-apiserver serves Leases of its own");
     Ok(())
 }

@@ -189,7 +189,7 @@ fn key(lease: &Lease) -> (Option<String>, Option<String>) {
 }
 
 /// Whether a Lease belongs to this server: an identity Lease or a Lease of the hand-over.
-fn is_own(lease: &Lease) -> bool {
+pub(super) fn is_own(lease: &Lease) -> bool {
     let namespace = lease.metadata.namespace.as_deref().unwrap_or_default();
     is_lease(namespace, &lease.name_any()) || lease.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1)
 }
