@@ -10,7 +10,7 @@
 //! by more than [`MARGIN`] may write before the command has stopped relying on the policy.
 
 use super::clients::{Clients, Server};
-use super::{CONFLICT, LOOK_EVERY, NOT_FOUND, SwitchError, failed};
+use super::{CONFLICT, LOOK_EVERY, NOT_FOUND, RERUN_TIME, SwitchError, failed};
 use crate::cluster::told;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -51,6 +51,8 @@ pub(super) const ENFORCED_MAX: Duration = Duration::from_secs(10);
 /// Time from the creation of the shield to its end. The shield is needed until kube-controller-manager's old watch of
 /// built-in Leases ends. A watch of client-go ends within 10 minutes, so the shield lasts longer.
 const SHIELD_TIME: SignedDuration = SignedDuration::from_mins(11);
+/// Time for each node to renew its Lease in built-in storage. A kubelet renews every 10 s.
+const NODES_RENEWED: Duration = Duration::from_secs(15);
 
 /// The writes of built-in Leases that a policy permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +116,9 @@ pub(super) struct Installed {
     begun_at: SystemTime,
     /// Minimum time from `begun` to the end of the policy.
     time: Duration,
+    /// Whether the policy and its binding have replaced those of an earlier command. If not, the cluster had no policy
+    /// just before.
+    pub(super) is_replacement: bool,
 }
 
 impl Installed {
@@ -135,6 +140,40 @@ impl Installed {
         }
     }
 
+    /// Checks that this command may write Leases: more than [`RERUN_TIME`] of the policy is left.
+    ///
+    /// # Errors
+    /// If only the time for another run is left.
+    pub(super) fn check_writes(&self) -> Result<(), SwitchError> {
+        match self.left() > RERUN_TIME {
+            true => Ok(()),
+            false => Err(ends_soon()),
+        }
+    }
+
+    /// Whether the cluster still has the policy of this command, and its binding.
+    ///
+    /// # Errors
+    /// If kube-apiserver does not answer.
+    pub(super) async fn is_kept(&self, cluster: &Server) -> Result<bool, SwitchError> {
+        let found = cluster.objects::<ValidatingAdmissionPolicy>().get_opt(SWITCH).await;
+        let found = found.map_err(|error| cluster.failed(&error))?;
+        Ok(found.is_some_and(|found| has_id(&found, &self.id)) && is_bound(cluster).await?)
+    }
+
+    /// Checks that the cluster still has the policy of this command, and that this command can still rely on it.
+    ///
+    /// # Errors
+    /// If the policy is deleted or replaced, has ended, or ends within [`MARGIN`]. Also if kube-apiserver does not
+    /// answer.
+    pub(super) async fn check_kept(&self, cluster: &Server) -> Result<(), SwitchError> {
+        match self.is_kept(cluster).await? {
+            // The answer of kube-apiserver may have taken seconds, so the time is checked last.
+            true => self.check(),
+            false => Err(lost()),
+        }
+    }
+
     /// Deletes the policy, unless another command has replaced it.
     ///
     /// # Errors
@@ -142,17 +181,47 @@ impl Installed {
     pub(super) async fn remove(&self, cluster: &Server) -> Result<(), SwitchError> {
         remove(cluster, &self.id).await
     }
+
+    /// Returns a policy with this id, on which a command can rely for the time `left`.
+    #[cfg(test)]
+    pub(super) fn with_left(id: &str, left: Duration) -> Self {
+        let (begun, begun_at) = (Instant::now(), SystemTime::now());
+        Self { id: id.to_owned(), begun, begun_at, time: MARGIN + left, is_replacement: false }
+    }
+}
+
+/// Returns the error of a command whose policy somebody else has deleted or replaced.
+pub(super) fn lost() -> SwitchError {
+    let why = "somebody has deleted or replaced the admission policy, so other clients may have acquired locks in \
+               built-in storage";
+    failed(SWITCH, why)
+}
+
+/// Returns the error of a command that stops its writes, so that time for another run is left.
+pub(super) fn ends_soon() -> SwitchError {
+    SwitchError(format!("the admission policy ends in less than {} s", (RERUN_TIME + MARGIN).as_secs()))
+}
+
+/// Whether a policy is that of the installation `id`.
+fn has_id(policy: &ValidatingAdmissionPolicy, id: &str) -> bool {
+    policy.annotations().get(ID).is_some_and(|of| of == id)
+}
+
+/// Whether the cluster has the binding of the policy of a switch. Without its binding, a policy has no effect.
+async fn is_bound(cluster: &Server) -> Result<bool, SwitchError> {
+    let found = cluster.objects::<ValidatingAdmissionPolicyBinding>().get_opt(SWITCH).await;
+    Ok(found.map_err(|error| cluster.failed(&error))?.is_some())
 }
 
 impl Found {
     /// Whether a command can rely on the policy for `time` from now on.
     ///
     /// # Errors
-    /// If kube-apiserver does not return its time.
+    /// If kube-apiserver does not return its time, or does not answer.
     pub(super) async fn lasts(&self, cluster: &Server, time: Duration) -> Result<bool, SwitchError> {
         let wanted = SignedDuration::try_from(MARGIN + time).unwrap_or_default();
         let now = now(cluster).await?;
-        Ok(self.end.is_some_and(|end| end.duration_since(now) > wanted))
+        Ok(self.end.is_some_and(|end| end.duration_since(now) > wanted) && is_bound(cluster).await?)
     }
 
     /// Deletes the policy, unless another command has replaced it.
@@ -176,9 +245,14 @@ pub(super) async fn find(cluster: &Server) -> Result<Option<Found>, SwitchError>
             api_service: annotation(API_SERVICE_ANNOTATION).and_then(|text| serde_json::from_str(text).ok()),
             is_of_rollback: annotation(PERMITTED).is_some_and(|word| word == Permitted::ThisCommand.name()),
             id: annotation(ID).cloned().unwrap_or_default(),
-            end: annotation(END).and_then(|text| text.parse().ok()),
+            end: end_of(&policy),
         }
     }))
+}
+
+/// Returns the end of a policy, from its annotation.
+fn end_of(policy: &ValidatingAdmissionPolicy) -> Option<Timestamp> {
+    policy.annotations().get(END).and_then(|text| text.parse().ok())
 }
 
 /// Installs the policy of a switch, and waits until every kube-apiserver enforces it. The policy lasts for `time`. The
@@ -195,13 +269,14 @@ pub(super) async fn install(
 ) -> Result<Installed, SwitchError> {
     let cluster = clients.cluster();
     let user = user(cluster).await?;
-    let installed =
-        Installed { id: Uuid::new_v4().to_string(), begun: Instant::now(), begun_at: SystemTime::now(), time };
+    let (id, begun, begun_at) = (Uuid::new_v4().to_string(), Instant::now(), SystemTime::now());
+    let mut installed = Installed { id, begun, begun_at, time, is_replacement: false };
     // kube-apiserver's time is in whole seconds, rounded down, so the end is a second later.
     let end = now(cluster).await? + SignedDuration::try_from(time + Duration::from_secs(1)).unwrap_or_default();
     let kept = serde_json::to_string(api_service).map_err(|error| failed(SWITCH, error))?;
-    put(&cluster.objects(), switch_policy(permitted, &user, end, &installed.id, &kept)).await?;
-    put(&cluster.objects(), binding(SWITCH)).await?;
+    let had_policy = put(&cluster.objects(), switch_policy(permitted, &user, end, &installed.id, &kept)).await?;
+    let had_binding = put(&cluster.objects(), binding(SWITCH)).await?;
+    installed.is_replacement = had_policy && had_binding;
     let probe = async |apiserver: &Server| probe(apiserver, &installed.id).await;
     let enforced = await_effect(clients, installed.begun, ENFORCED_MAX, probe).await;
     enforced.map_err(|refused| failed("the admission policy has no effect", refused))?;
@@ -267,7 +342,7 @@ async fn remove(cluster: &Server, id: &str) -> Result<(), SwitchError> {
     let policies = cluster.objects::<ValidatingAdmissionPolicy>();
     loop {
         let found = policies.get_opt(SWITCH).await.map_err(|error| cluster.failed(&error))?;
-        let Some(found) = found.filter(|found| found.annotations().get(ID).is_some_and(|of| of == id)) else {
+        let Some(found) = found.filter(|found| has_id(found, id)) else {
             return Ok(());
         };
         // kube-controller-manager may write the status of the policy between the read and the deletion. Then the
@@ -281,7 +356,8 @@ async fn remove(cluster: &Server, id: &str) -> Result<(), SwitchError> {
     Ok(())
 }
 
-/// Deletes the policies that a killed command has left behind. Call this function only while no other command runs.
+/// Deletes the policies that a killed command has left behind. Call this function only while no other command runs: a
+/// command that has lost its policy fails ([`lost`]).
 ///
 /// # Errors
 /// If kube-apiserver does not delete a policy.
@@ -291,10 +367,29 @@ pub(super) async fn remove_leftovers(cluster: &Server) -> Result<(), SwitchError
     }
     // A killed command may have deleted the policy and left its binding behind.
     delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SWITCH, &DeleteParams::default()).await?;
+    remove_shield_late(cluster).await
+}
+
+/// Deletes the shield. If the shield has effect, first waits until each node has had time to renew its Lease in
+/// built-in storage. Before, these Leases may be older than the grace period of nodes.
+///
+/// # Errors
+/// If kube-apiserver does not answer, or does not delete the shield.
+pub(super) async fn remove_shield_late(cluster: &Server) -> Result<(), SwitchError> {
+    let found = cluster.objects::<ValidatingAdmissionPolicy>().get_opt(SHIELD).await;
+    if let Some(shield) = found.map_err(|error| cluster.failed(&error))? {
+        sleep(time_to_renew(&shield, now(cluster).await?)).await;
+    }
     remove_shield(cluster).await
 }
 
-/// Deletes the shield.
+/// Returns the time for which the shield must stay, if clients write built-in Leases since `now`.
+fn time_to_renew(shield: &ValidatingAdmissionPolicy, now: Timestamp) -> Duration {
+    let has_effect = end_of(shield).is_some_and(|end| now < end);
+    if has_effect { NODES_RENEWED } else { Duration::ZERO }
+}
+
+/// Deletes the shield at once. Call this function only after the renewals of nodes are in built-in storage.
 ///
 /// # Errors
 /// If kube-apiserver does not delete the shield.
@@ -413,8 +508,8 @@ fn binding(name: &str) -> ValidatingAdmissionPolicyBinding {
     serde_json::from_value(value).expect("the fields of a binding")
 }
 
-/// Creates an object, or replaces it if it exists.
-pub(super) async fn put<K>(objects: &Api<K>, mut object: K) -> Result<(), SwitchError>
+/// Creates an object, or replaces it if it exists. Returns whether it existed.
+pub(super) async fn put<K>(objects: &Api<K>, mut object: K) -> Result<bool, SwitchError>
 where
     K: Clone + Debug + DeserializeOwned + Serialize + Resource<DynamicType = ()>,
 {
@@ -422,6 +517,7 @@ where
     loop {
         let found = objects.get_opt(&name).await.map_err(|error| failed(&name, told(&error)))?;
         let parameters = PostParams::default();
+        let existed = found.is_some();
         let done = match found {
             None => objects.create(&parameters, &object).await,
             Some(found) => {
@@ -430,7 +526,7 @@ where
             }
         };
         match done {
-            Ok(_) => return Ok(()),
+            Ok(_) => return Ok(existed),
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
             Err(error) => return Err(failed(&name, told(&error))),
         }
@@ -447,5 +543,28 @@ where
         Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(true),
         Err(kube::Error::Api(status)) if status.code == CONFLICT => Ok(false),
         Err(error) => Err(failed(name, told(&error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_stop_while_there_is_time_for_another_run() {
+        let left = |left| Installed::with_left("7", left);
+        assert!(left(RERUN_TIME + Duration::from_secs(60)).check_writes().is_ok());
+        let late = left(RERUN_TIME.saturating_sub(Duration::from_secs(1)));
+        assert!(late.check().is_ok(), "the command can still rely on the policy");
+        let error = late.check_writes().expect_err("too late").to_string();
+        assert_eq!(error, "the admission policy ends in less than 35 s");
+    }
+
+    #[test]
+    fn a_shield_with_effect_stays_until_each_node_has_renewed() {
+        let end: Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
+        let second = SignedDuration::from_secs(1);
+        assert_eq!(time_to_renew(&shield_policy(end), end - second), NODES_RENEWED);
+        assert_eq!(time_to_renew(&shield_policy(end), end), Duration::ZERO);
     }
 }

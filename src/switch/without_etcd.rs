@@ -184,7 +184,7 @@ async fn switch(
         report.line(format_args!("kube-controller-manager cannot mark nodes as not ready until {end}"));
     }
     claim.check(clients).await?;
-    policy.check()?;
+    policy.check_kept(clients.cluster()).await?;
     *is_replaced = true;
     let check = async || claim.check(clients).await;
     replace_api_service(clients, &PostParams::default(), check, |service| register(service, wanted)).await?;
@@ -193,7 +193,7 @@ async fn switch(
     report.line("every kube-apiserver has switched");
     // The watch of the active replica reports the last renewals of built-in Leases in this time.
     sleep(IN_FLIGHT_MAX).await;
-    policy.check()?;
+    policy.check_kept(clients.cluster()).await?;
     claim.ask(clients, Phase::Serve, Some(Step::Serving)).await?;
     Ok(policy)
 }
@@ -221,10 +221,10 @@ async fn undo(
     // built-in storage.
     sleep(RENEWED_MAX).await;
     cancel(clients, claim, Phase::Hold).await?;
-    policy::remove_shield(clients.cluster()).await?;
     policy.remove(clients.cluster()).await?;
     report.line("every kube-apiserver serves Leases of its own");
-    Ok(())
+    // Some nodes too have renewed only at this server, and nodes renew less often than leaders.
+    policy::remove_shield_late(clients.cluster()).await
 }
 
 /// Cancels a takeover that has not replaced the APIService yet.
@@ -285,9 +285,7 @@ pub(super) async fn roll_back(
                 None => false,
             };
             if !is_in_time {
-                claim.ask(&clients, Phase::Hold, Some(Step::NotOurs)).await?;
-                finish(&clients, found, report).await?;
-                return Err(SwitchError(TOO_LATE.to_owned()));
+                return end_late(&clients, &mut claim, report).await;
             }
         }
         Some(Phase::Copy) => {
@@ -329,6 +327,10 @@ pub(super) async fn roll_back(
         }
         Err(why) => return Err(why),
     };
+    if !is_registered && !policy.is_replacement {
+        // Somebody has deleted the earlier policy, on which this command relied until now.
+        return end_late(&clients, &mut claim, report).await;
+    }
     report.line("no other client writes built-in Leases");
     let moved = give_back(&clients, &policy, is_registered.then_some(belief), &mut claim, report).await;
     // Another rollback has completed before this command installed its policy, and so has not deleted the policy.
@@ -361,16 +363,16 @@ async fn give_back(
     // its claim, and so ends. So nobody needs its policy either.
     remove_policy(clients).await?;
     let frozen_ms = begun.elapsed().as_millis();
-    let renewed = write_renewals(clients, &ours).await;
+    // If this fails, the shield stays until its end, or until another run deletes it.
+    let count = written + write_renewals(clients, &ours).await?;
     policy::remove_shield(clients.cluster()).await?;
-    let count = written + renewed?;
     report.line(format_args!("{count} Leases are written back; nobody could write for {frozen_ms} ms"));
     refused.map_or(Ok(()), |why| Err(failed("kube-apiserver refuses a Lease", why)))
 }
 
-/// Message for the operator if a rollback was not completed in time.
-const TOO_LATE: &str = "an earlier rollback did not end in time: the Leases that it had not written back are as they were \
-                        at the takeover";
+/// Message for the operator if a rollback was not completed while its policy had effect.
+const TOO_LATE: &str = "an earlier rollback was not complete when its admission policy ended or was deleted: the \
+                        Leases that it had not written back are as they were at the takeover";
 /// Message for the operator if a rollback fails after the replicas have stopped all writes.
 const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
 
@@ -388,12 +390,24 @@ fn belief(leases: &[Lease]) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).clamp(least, most)
 }
 
+/// Ends an earlier rollback that is too late to write this server's Leases: without a policy, other clients may have
+/// written built-in Leases.
+///
+/// # Errors
+/// Always: [`TOO_LATE`], or the reason why the rollback could not be ended.
+async fn end_late(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
+    // By this request, every other rollback loses its claim. So nobody needs a policy that another one has installed.
+    finish(clients, policy::find(clients.cluster()).await?, report).await?;
+    Err(SwitchError(TOO_LATE.to_owned()))
+}
+
 /// Deletes the policies that a complete or an outdated switch has left behind.
 async fn finish(clients: &Clients, found: Option<Found>, report: &mut Report<'_>) -> Result<(), SwitchError> {
     if let Some(found) = found {
         found.remove(clients.cluster()).await?;
     }
-    policy::remove_shield(clients.cluster()).await?;
+    policy::remove_shield_late(clients.cluster()).await?;
     renewals::remove_ended(clients.cluster()).await?;
     report.line("kube-apiserver has the Leases");
     Ok(())
@@ -440,6 +454,7 @@ async fn try_hold(
     }
     report.line(&seen.message);
     let leases = leases(clients, &seen.version).await?;
+    policy.check_kept(clients.cluster()).await?;
     // If this command dies, a later command may delete the policy once `ENFORCED_MAX` or less of the policy is left. By
     // then, no holder may still act as the leader.
     if policy.left() < belief + ENFORCED_MAX {
@@ -454,7 +469,8 @@ async fn try_hold(
 /// switched. Repeats failed requests while the policy lasts.
 ///
 /// # Errors
-/// If a kube-apiserver has not switched in time, or if another command has requested a phase.
+/// If a kube-apiserver has not switched in time, if the cluster has lost the policy, or if another command has
+/// requested a phase.
 async fn make_all_local(
     clients: &Clients,
     policy: &Installed,
@@ -466,12 +482,17 @@ async fn make_all_local(
         policy.check()?;
         claim.check(clients).await?;
         let given = async {
+            if !policy.is_kept(clients.cluster()).await? {
+                return Ok(false);
+            }
             let check = async || claim.check(clients).await;
             replace_api_service(clients, &PostParams::default(), check, make_local).await?;
-            await_switch(clients, false, policy.left().saturating_sub(reserved)).await
+            await_switch(clients, false, policy.left().saturating_sub(reserved)).await?;
+            Ok::<_, SwitchError>(true)
         };
         match given.await {
-            Ok(()) => break,
+            Ok(true) => break,
+            Ok(false) => return Err(policy::lost()),
             Err(why) if policy.left() <= reserved => return Err(why),
             Err(_) => sleep(LOOK_EVERY).await,
         }

@@ -2,7 +2,7 @@
 
 use super::clients::{Clients, Server};
 use super::phase::Claim;
-use super::policy::{FIELD_MANAGER, Installed};
+use super::policy::{self, FIELD_MANAGER, Installed};
 use super::{NOT_FOUND, RERUN_TIME, SwitchError, failed};
 use crate::api::identity::LABEL;
 use crate::cluster::told;
@@ -14,7 +14,7 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, VersionMatch};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// HTTP status code for a creation in a namespace that is being deleted.
 const FORBIDDEN: u16 = 403;
@@ -54,11 +54,13 @@ pub(super) async fn list(replica: &Server, version: &str) -> Result<Vec<Lease>, 
 }
 
 /// Makes the built-in Leases equal to `ours`, this server's Leases, apart from renewals of nodes. The policy must
-/// permit no other client to write built-in Leases. Repeats failed writes until only [`RERUN_TIME`] of the policy is
-/// left. Returns the number of writes, and the error of a creation that kube-apiserver refuses for good, if any.
+/// permit no other client to write built-in Leases. Writes, and repeats failed writes, until only [`RERUN_TIME`] of the
+/// policy is left. Returns the number of writes, and the error of a creation that kube-apiserver refuses for good, if
+/// any.
 ///
 /// # Errors
-/// If some Leases could not be written in time, or if another command has requested a phase.
+/// If some Leases could not be written in time, if the cluster has lost the policy, or if another command has requested
+/// a phase.
 pub(super) async fn write_back(
     clients: &Clients,
     ours: &[Lease],
@@ -67,20 +69,27 @@ pub(super) async fn write_back(
 ) -> Result<(usize, Option<SwitchError>), SwitchError> {
     let (mut written, mut round) = (0, 0);
     loop {
-        policy.check()?;
-        let compared = compare_with_built_in(clients, ours).await;
+        policy.check_writes()?;
+        let planned = plan(clients, ours, policy).await;
         // Each `Replace` and `Delete` contains the `resourceVersion` of the list. So if another command begins now,
         // these writes change no later state of a Lease.
         claim.check(clients).await?;
-        let (done, unwritten) = match compared {
-            Ok(Plan { groups, .. }) => carry_out(clients, &groups, round, || policy.check()).await,
-            Err(why) => (0, vec![Unwritten { why, is_transient: true }]),
+        let (done, unwritten, has_deletions) = match planned {
+            Ok(Some(Plan { groups, .. })) => {
+                let (done, unwritten) = carry_out_in_time(clients, &groups, round, policy).await;
+                let [.., deletions] = &groups;
+                (done, unwritten, !deletions.is_empty())
+            }
+            Ok(None) => return Err(policy::lost()),
+            Err(why) => (0, vec![Unwritten { why, is_transient: true }], false),
         };
         written += done;
         round += 1;
+        let is_late = policy.left() <= RERUN_TIME;
         match unwritten.into_iter().max_by_key(|write| write.is_transient) {
-            Some(Unwritten { why, is_transient: true }) if policy.left() < RERUN_TIME => return Err(why),
-            Some(Unwritten { is_transient: true, .. }) => sleep(RETRY).await,
+            Some(Unwritten { why, is_transient: true }) if is_late => return Err(why),
+            // The deletions come last. They may have freed the quota that a refused creation needs.
+            Some(Unwritten { is_transient, .. }) if !is_late && (is_transient || has_deletions) => sleep(RETRY).await,
             refused => return Ok((written, refused.map(|write| write.why))),
         }
     }
@@ -100,10 +109,19 @@ pub(super) async fn write_renewals(clients: &Clients, ours: &[Lease]) -> Result<
 /// The writes after which the built-in Leases equal this server's Leases.
 #[derive(Debug, Default, PartialEq)]
 struct Plan {
-    /// Groups of writes in their order: deletions, locks, Leases of nodes, and deletions of Leases with finalizers.
-    groups: [Vec<Write>; 4],
+    /// Groups of writes in their order: deletions of Leases that are created anew, locks, Leases of nodes, deletions of
+    /// Leases with finalizers, and all other deletions. If time runs out, the present holders of locks are written.
+    groups: [Vec<Write>; 5],
     /// Renewals of nodes' Leases, which are written after all groups.
     renewals: Vec<Write>,
+}
+
+/// Returns the writes of the next round; `None` if the cluster has lost the policy.
+async fn plan(clients: &Clients, ours: &[Lease], policy: &Installed) -> Result<Option<Plan>, SwitchError> {
+    let plan = compare_with_built_in(clients, ours).await?;
+    // The cluster still has the policy after the list. So the list contains no writes of other clients, which the plan
+    // would overwrite.
+    Ok(policy.is_kept(clients.cluster()).await?.then_some(plan))
 }
 
 async fn compare_with_built_in(clients: &Clients, ours: &[Lease]) -> Result<Plan, SwitchError> {
@@ -138,9 +156,23 @@ async fn carry_out(
     (written, unwritten)
 }
 
+/// Carries out groups of writes like [`carry_out`], until only [`RERUN_TIME`] of the policy is left.
+async fn carry_out_in_time(
+    clients: &Clients,
+    groups: &[Vec<Write>],
+    round: usize,
+    policy: &Installed,
+) -> (usize, Vec<Unwritten>) {
+    // The timeout ends requests that a kube-apiserver does not answer. But a timer stands still while this machine is
+    // suspended. So each write also checks the time.
+    let work = carry_out(clients, groups, round, || policy.check_writes());
+    let done = timeout(policy.left().saturating_sub(RERUN_TIME), work).await;
+    done.unwrap_or_else(|_| (0, vec![Unwritten { why: policy::ends_soon(), is_transient: true }]))
+}
+
 fn compare(ours: &[Lease], theirs: Vec<Lease>) -> Plan {
     let mut theirs: BTreeMap<_, _> = theirs.into_iter().map(|lease| (key(&lease), lease)).collect();
-    let [mut deletions, mut locks, mut nodes, mut ending] = <[Vec<Write>; 4]>::default();
+    let [mut outdated, mut locks, mut nodes, mut ending] = <[Vec<Write>; 4]>::default();
     let mut renewals = Vec::new();
     for lease in ours.iter().filter(|lease| !is_own(lease)) {
         let mut wanted = lease.clone();
@@ -173,15 +205,15 @@ fn compare(ours: &[Lease], theirs: Vec<Lease>) -> Plan {
             // to write.
             Some(found) if is_same(&found, &wanted) && (is_ending || !found_ending) => {}
             found => {
-                deletions.extend(found.map(Write::Delete));
+                outdated.extend(found.map(Write::Delete));
                 let metadata = &mut wanted.metadata;
                 (metadata.uid, metadata.resource_version, metadata.creation_timestamp) = (None, None, None);
                 group.push(Write::Create(wanted));
             }
         }
     }
-    deletions.extend(theirs.into_values().map(Write::Delete));
-    Plan { groups: [deletions, locks, nodes, ending], renewals }
+    let deletions = theirs.into_values().map(Write::Delete).collect();
+    Plan { groups: [outdated, locks, nodes, ending, deletions], renewals }
 }
 
 fn key(lease: &Lease) -> (Option<String>, Option<String>) {
@@ -276,8 +308,18 @@ impl Write {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::SwitchArgs;
+    use crate::switch::block_on;
+    use crate::switch::clients::Cluster;
+    use crate::switch::phase::Handover;
+    use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
     use serde_json::json;
+    use std::fs;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
     use std::slice;
+    use std::thread;
+    use std::time::Instant;
 
     fn lease(namespace: &str, name: &str, uid: &str, holder: &str, renewed: u32) -> Lease {
         serde_json::from_value(json!({
@@ -287,13 +329,12 @@ mod tests {
         .expect("a Lease")
     }
 
-    const NOTHING: [Vec<Write>; 5] = [const { Vec::new() }; 5];
+    const NOTHING: [Vec<Write>; 6] = [const { Vec::new() }; 6];
 
-    /// Returns the deletions, the writes of locks and of nodes' Leases, the deletions of Leases with finalizers, and
-    /// the renewals.
-    fn compared(ours: &[Lease], theirs: Vec<Lease>) -> [Vec<Write>; 5] {
-        let Plan { groups: [deletions, locks, nodes, ending], renewals } = compare(ours, theirs);
-        [deletions, locks, nodes, ending, renewals]
+    /// Returns the groups of writes in their order, and then the renewals.
+    fn compared(ours: &[Lease], theirs: Vec<Lease>) -> [Vec<Write>; 6] {
+        let Plan { groups: [outdated, locks, nodes, ending, deletions], renewals } = compare(ours, theirs);
+        [outdated, locks, nodes, ending, deletions, renewals]
     }
 
     fn at_version(mut lease: Lease, version: &str) -> Lease {
@@ -306,28 +347,35 @@ mod tests {
         let node = |holder, renewed| lease(NODE_LEASE_NAMESPACE, "a", "u", holder, renewed);
         assert_eq!(compared(&[node("a", 5)], vec![node("a", 5)]), NOTHING);
         let renewal = Write::Replace(at_version(node("a", 9), "5"));
-        assert_eq!(compared(&[node("a", 9)], vec![node("a", 5)]), [vec![], vec![], vec![], vec![], vec![renewal]]);
+        assert_eq!(
+            compared(&[node("a", 9)], vec![node("a", 5)]),
+            [vec![], vec![], vec![], vec![], vec![], vec![renewal]]
+        );
         let written = Write::Replace(at_version(node("b", 9), "5"));
-        assert_eq!(compared(&[node("b", 9)], vec![node("a", 5)]), [vec![], vec![], vec![written], vec![], vec![]]);
+        assert_eq!(
+            compared(&[node("b", 9)], vec![node("a", 5)]),
+            [vec![], vec![], vec![written], vec![], vec![], vec![]]
+        );
     }
 
     #[test]
     fn locks_are_replaced_created_and_deleted() {
         let (ours, theirs) = (lease("n", "a", "u", "h", 9), lease("n", "a", "u", "h", 5));
         let replaced = Write::Replace(at_version(ours.clone(), "5"));
-        assert_eq!(compared(&[ours], vec![theirs.clone()]), [vec![], vec![replaced], vec![], vec![], vec![]]);
+        assert_eq!(compared(&[ours], vec![theirs.clone()]), [vec![], vec![replaced], vec![], vec![], vec![], vec![]]);
 
         let recreated = lease("n", "a", "new", "h", 9);
-        let [deletions, locks, ..] = compared(slice::from_ref(&recreated), vec![theirs.clone()]);
-        assert_eq!(deletions, [Write::Delete(theirs.clone())]);
+        let [outdated, locks, ..] = compared(slice::from_ref(&recreated), vec![theirs.clone()]);
+        assert_eq!(outdated, [Write::Delete(theirs.clone())]);
         let [Write::Create(created)] = &locks[..] else { panic!("{locks:?}") };
         assert_eq!(created.metadata.uid, None);
         let mut present = created.clone();
         present.metadata.uid = Some("of kube-apiserver".to_owned());
         assert_eq!(compared(&[recreated], vec![present]), NOTHING, "a second attempt");
 
-        let [deletions, locks, ..] = compared(&[], vec![theirs]);
-        assert_eq!((deletions.len(), locks.len()), (1, 0), "deleted at this server");
+        let deletion = Write::Delete(theirs.clone());
+        let last = [vec![], vec![], vec![], vec![], vec![deletion], vec![]];
+        assert_eq!(compared(&[], vec![theirs]), last, "deleted at this server");
     }
 
     #[test]
@@ -337,8 +385,8 @@ mod tests {
         ours.metadata.finalizers = Some(vec!["example.com/a".to_owned()]);
         let held = ours.clone();
         ours.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).expect("a time");
-        let [deletions, locks, nodes, ending, _] = compared(&[ours.clone()], vec![built_in]);
-        assert_eq!((deletions, nodes), (vec![], vec![]));
+        let [outdated, locks, nodes, ending, deletions, _] = compared(&[ours.clone()], vec![built_in]);
+        assert_eq!((outdated, nodes, deletions), (vec![], vec![], vec![]));
         assert_eq!(locks, [Write::Replace(held.clone())]);
         assert_eq!(ending, [Write::BeginDeletion(held)]);
         assert_eq!(compared(&[ours.clone()], vec![ours]), NOTHING, "a second attempt");
@@ -350,5 +398,93 @@ mod tests {
         identity.metadata.labels = Some([(LABEL.0.to_owned(), LABEL.1.to_owned())].into());
         let handover = lease("kube-system", crate::handover::NAME, "u", "h", 9);
         assert_eq!(compared(&[identity, handover], vec![]), NOTHING);
+    }
+
+    /// Starts a server that is kube-apiserver and replica at once, and returns its URL. The server has no Lease. It has
+    /// the policy with the id `policy`, if any. It answers reads, and leaves writes without an answer.
+    fn serve(policy: Option<&'static str>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        thread::spawn(move || {
+            for socket in listener.incoming() {
+                let mut socket = socket.expect("a connection");
+                thread::spawn(move || {
+                    let mut request = [0; 4096];
+                    while let Ok(read @ 1..) = socket.read(&mut request) {
+                        if let Some(answer) = answer(&String::from_utf8_lossy(&request[..read]), policy) {
+                            _ = socket.write_all(answer.as_bytes());
+                        }
+                    }
+                });
+            }
+        });
+        format!("http://{address}")
+    }
+
+    /// Returns the answer of [`serve`] to a request; `None` to a write.
+    fn answer(request: &str, policy: Option<&str>) -> Option<String> {
+        let path = request.strip_prefix("GET ")?.split([' ', '?']).next()?;
+        let (status, body) = match policy {
+            _ if path.ends_with("/leases") => {
+                ("200 OK", json!({"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "items": []}))
+            }
+            Some(id) if path.contains("admission") => (
+                "200 OK",
+                json!({
+                    "metadata": {"name": "p", "annotations": {"coordination-apiserver/id": id}},
+                    "spec": {"policyName": "p"},
+                }),
+            ),
+            _ => ("404 Not Found", json!({"status": "Failure", "reason": "NotFound", "code": NOT_FOUND})),
+        };
+        let body = body.to_string();
+        let fields = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());
+        Some(format!("HTTP/1.1 {status}\r\n{fields}\r\n\r\n{body}"))
+    }
+
+    /// Writes new Leases back at a server that has the policy with the id `present`. This command has installed the
+    /// policy `7`, of which this time is left. Returns the error.
+    fn refusal(present: Option<&'static str>, left: Duration) -> String {
+        let url = serve(present);
+        let dir = tempfile::tempdir().expect("a folder");
+        let kubeconfig = dir.path().join("kubeconfig");
+        let text = format!(
+            "{{clusters: [{{name: c, cluster: {{server: '{url}'}}}}], users: [{{name: u, user: {{}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}], current-context: c}}"
+        );
+        fs::write(&kubeconfig, text).expect("written");
+        let (endpoints, kube_apiservers) = (vec![url.clone()], vec![url]);
+        let args = SwitchArgs { kubeconfig, endpoints, kube_apiservers, without_etcd: true, dry_run: false };
+        let service: APIService = serde_json::from_value(json!({
+            "metadata": {"name": "v1.coordination.k8s.io"},
+            "spec": {
+                "caBundle": "", "groupPriorityMinimum": 1, "versionPriority": 1,
+                "service": {"name": "coordination-apiserver", "namespace": "kube-system"},
+            },
+        }))
+        .expect("an APIService");
+        let ours: Vec<_> = (0..100).map(|number| lease("n", &number.to_string(), "u", "h", 1)).collect();
+        let written = block_on(async {
+            let clients = Clients::new(Cluster::new(&args).await?, &args, Some(&service)).await?;
+            let policy = Installed::with_left("7", left);
+            write_back(&clients, &ours, &policy, &mut Claim::of(&Handover::default())).await.map(drop)
+        });
+        written.expect_err("nothing is written").to_string()
+    }
+
+    #[test]
+    fn a_hung_kube_apiserver_leaves_time_for_another_run() {
+        let begun = Instant::now();
+        let error = refusal(Some("7"), RERUN_TIME + Duration::from_secs(1));
+        assert_eq!(error, "the admission policy ends in less than 35 s");
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn nothing_is_written_without_the_policy_of_this_command() {
+        for present in [None, Some("8")] {
+            let error = refusal(present, RERUN_TIME + Duration::from_secs(10));
+            assert!(error.contains("somebody has deleted or replaced the admission policy"), "{error}");
+        }
     }
 }
