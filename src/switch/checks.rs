@@ -2,11 +2,12 @@
 //! and the copies of the Leases.
 
 use super::clients::{Clients, Server};
+use super::lease::Lease;
 use super::write_back::is_own;
 use super::{CONFLICT, LOOK_EVERY, Report, SwitchError, failed};
 use crate::handover::{NAME, NAMESPACE};
 use crate::resource::NODE_LEASE_NAMESPACE;
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::coordination::v1;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use std::time::{Duration, Instant};
@@ -48,14 +49,14 @@ pub(super) async fn check_clocks(clients: &Clients, report: &mut Report<'_>) -> 
 /// If a replica refuses the write.
 pub(super) async fn check_rights(clients: &Clients) -> Result<(), SwitchError> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let lease = Lease {
+    let lease = Lease::from(v1::Lease {
         metadata: ObjectMeta {
             name: Some(NAME.to_owned()),
             namespace: Some(NAMESPACE.to_owned()),
             ..ObjectMeta::default()
         },
         spec: None,
-    };
+    });
     for replica in clients.replicas() {
         let leases = replica.leases();
         let done = match leases.get_opt(NAME).await.map_err(|error| replica.failed(&error))? {

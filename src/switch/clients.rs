@@ -1,11 +1,11 @@
 //! HTTP clients for the servers that take part in a switch of the Leases: kube-apiservers and replicas.
 
 use super::checks::parse_date;
+use super::lease::Lease;
 use super::{API_SERVICE, SwitchError, failed};
 use crate::cli::{PROGRAM, SwitchArgs};
 use crate::cluster::{read_config, told};
 use crate::handover::NAMESPACE;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::Timestamp;

@@ -8,9 +8,9 @@
 //! watches and old states of Leases. It never learns of the rollback, so it does not end its watches.
 
 use super::clients::Clients;
+use super::lease::Lease;
 use super::{LOOK_EVERY, Report, SwitchError};
 use crate::api::identity::LABEL;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt as _;
 use kube::api::ListParams;

@@ -14,6 +14,7 @@
 mod canary;
 mod checks;
 mod clients;
+mod lease;
 mod live;
 mod phase;
 mod policy;

@@ -4,9 +4,10 @@
 //! replica dies.
 
 use super::clients::{Clients, Server};
+use super::lease::Lease;
 use super::{CONFLICT, COPY_MAX, FAILING_MAX, LOOK_EVERY, Report, SILENT_MAX, SwitchError, counts_of};
 use crate::handover::{ASKED, MESSAGE, NAME, NAMESPACE, PHASE, Phase, STEP, Step};
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::coordination::v1::{self, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
@@ -119,7 +120,7 @@ async fn request(
 ) -> Result<bool, SwitchError> {
     let annotations = [(PHASE, Some(phase.name())), (ASKED, Some(id)), (STEP, step.map(Step::name))];
     let annotations = annotations.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
-    let mut wanted = Lease {
+    let mut wanted = Lease::from(v1::Lease {
         metadata: ObjectMeta {
             name: Some(NAME.to_owned()),
             namespace: Some(NAMESPACE.to_owned()),
@@ -127,7 +128,7 @@ async fn request(
             ..ObjectMeta::default()
         },
         spec: Some(LeaseSpec { renew_time: Some(MicroTime(Timestamp::now())), ..LeaseSpec::default() }),
-    };
+    });
     clients.first_answer(async |replica| put(replica, &mut wanted, id, &is_wrong).await).await
 }
 
@@ -154,7 +155,7 @@ async fn put(
         let done = match found {
             None => leases.create(&parameters, wanted).await,
             Some(found) => {
-                wanted.metadata.resource_version = found.metadata.resource_version;
+                wanted.metadata.resource_version.clone_from(&found.metadata.resource_version);
                 leases.replace(NAME, &parameters, wanted).await
             }
         };

@@ -1,5 +1,6 @@
 use super::checks::check_copies;
 use super::clients::Clients;
+use super::lease::Lease;
 use super::live::await_stores;
 use super::phase::{Claim, Handover};
 use super::takeover::{read_api_service, register};
@@ -8,7 +9,6 @@ use super::{
     replace_api_service,
 };
 use crate::handover::{ASKED, MESSAGE, PHASE, Phase, STEP, Step};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::PostParams;
 use serde_json::{Value, json};

@@ -15,6 +15,7 @@
 //! former holder of a lock could renew the outdated lock there.
 
 use super::clients::{Clients, Cluster};
+use super::lease::Lease;
 use super::live::await_live;
 use super::phase::{Claim, Handover, await_copy, await_step, report_replicas};
 use super::policy::{self, ENFORCED_MAX, Found, Installed, Permitted};
@@ -30,7 +31,6 @@ use crate::api::identity::LABEL;
 use crate::cli::RollbackArgs;
 use crate::handover::{Phase, Step};
 use crate::resource::NODE_LEASE_NAMESPACE;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::ResourceExt as _;
 use kube::api::PostParams;

@@ -1,6 +1,7 @@
 //! Writes this server's Leases to built-in storage (kube-apiserver's own storage of Leases) through kube-apiserver.
 
 use super::clients::{Clients, Server};
+use super::lease::Lease;
 use super::phase::Claim;
 use super::policy::{self, FIELD_MANAGER, Installed};
 use super::{NOT_FOUND, RERUN_TIME, SwitchError, failed};
@@ -9,7 +10,6 @@ use crate::cluster::told;
 use crate::handover::is_lease;
 use crate::resource::NODE_LEASE_NAMESPACE;
 use futures_util::{StreamExt as _, stream};
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, VersionMatch};
 use std::collections::BTreeMap;
