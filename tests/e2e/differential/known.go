@@ -308,6 +308,11 @@ var rewritings = []struct {
 		inOrder,
 	},
 	{
+		"and so it lists the unknown fields of the result",
+		regexp.MustCompile(`\}[\\"]*: strict decoding error: (?:unknown field \\+"[^"\\]+\\+"(?:, )?){2,}`),
+		unknownInOrder,
+	},
+	{
 		"numbers in a patch are parsed before they are refused",
 		regexp.MustCompile(`Invalid value: \{.*?json: cannot unmarshal number \S+ into`),
 		func(text string) string { return text[:strings.LastIndex(text, "number ")] },
@@ -324,6 +329,14 @@ var odd = regexp.MustCompile(`":-?\d+(?:[.eE][-+.eE\d]*)?`)
 func plain(member string) string {
 	number, _ := strconv.ParseFloat(member[2:], 64)
 	return fmt.Sprintf(`":%g`, min(number, 1e300)+0)
+}
+
+// unknownInOrder sorts the unknown fields in a message.
+func unknownInOrder(message string) string {
+	before, list, _ := strings.Cut(message, "unknown field ")
+	fields := strings.Split(list, ", unknown field ")
+	sort.Strings(fields)
+	return before + strings.Join(fields, ", ")
 }
 
 var shown = regexp.MustCompile(`Invalid value: \\"(.*)\\": $`)
