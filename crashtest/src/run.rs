@@ -28,7 +28,7 @@ struct Run {
     rng: fastrand::Rng,
     epochs: Sender<Epoch>,
     complaints: Receiver<String>,
-    /// Operations of all clients in the present epoch.
+    /// Operations of all clients since the last check of all Leases.
     ops: Vec<Op>,
     summary: Summary,
     progress: Progress,
