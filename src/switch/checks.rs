@@ -109,8 +109,7 @@ fn duration_of_lock(lease: &Lease) -> Option<(i32, &str, &str)> {
 pub(super) async fn check_copies(clients: &Clients, limit: Duration) -> Result<(), SwitchError> {
     for apiserver in clients.apiservers() {
         let begun = Instant::now();
-        let served = first_page(apiserver, COMPARED).await?;
-        while let Err(why) = compare(clients, apiserver, &served).await {
+        while let Err(why) = compare(clients, apiserver).await {
             if begun.elapsed() > limit {
                 return Err(why);
             }
@@ -120,11 +119,12 @@ pub(super) async fn check_copies(clients: &Clients, limit: Duration) -> Result<(
     Ok(())
 }
 
-/// Compares the Leases `served` of a kube-apiserver with their copies at a replica.
+/// Compares the first Leases of a kube-apiserver with their copies at a replica.
 ///
 /// # Errors
 /// If a copy is missing or too old, or if a server does not respond.
-async fn compare(clients: &Clients, apiserver: &Server, served: &[Lease]) -> Result<(), SwitchError> {
+async fn compare(clients: &Clients, apiserver: &Server) -> Result<(), SwitchError> {
+    let served = first_page(apiserver, COMPARED).await?;
     // The page of a replica also contains Leases of the replicas, so it must be longer.
     let copies = clients.first_answer(async |replica| first_page(replica, 2 * COMPARED).await).await?;
     let is_copied = |lease: &Lease| copies.iter().any(|copy| is_copy(copy, lease));

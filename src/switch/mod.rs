@@ -60,6 +60,9 @@ const SETTLE_MAX: Duration = Duration::from_secs(30);
 /// Remaining time of the admission policy at which a rollback without access to etcd gives up. In this time, the
 /// operator can run the rollback again.
 const RERUN_TIME: Duration = Duration::from_secs(30);
+/// Minimum time that a kube-apiserver gets for an answer, even at the end of a wait. Otherwise a healthy kube-apiserver
+/// would seem silent.
+const ANSWER_MIN: Duration = Duration::from_secs(1);
 /// Time between two checks of a condition that the command waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Maximum time for which a copy makes no progress, once the replicas have sent a first message about the copy. After
@@ -174,14 +177,15 @@ async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, Swi
 /// kube-apiserver does.
 ///
 /// # Errors
-/// If a kube-apiserver has not switched within `limit`. The error names that kube-apiserver and the reason.
+/// If a kube-apiserver has not switched within `limit`. The error names that kube-apiserver and the reason. The last
+/// request may take [`ANSWER_MIN`] longer.
 async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Result<(), SwitchError> {
     let begun = Instant::now();
     // If no replica answers, the UID of the hand-over's Lease is unknown. Then only the name of the Lease is compared.
     let uid = Handover::seen(clients).await.ok().and_then(|seen| seen.uid);
     for apiserver in clients.apiservers() {
         loop {
-            let left = limit.saturating_sub(begun.elapsed());
+            let left = limit.saturating_sub(begun.elapsed()).max(ANSWER_MIN);
             let asked = timeout(left, is_forwarded(apiserver, uid.as_deref())).await;
             let seen = asked.unwrap_or_else(|_| Err(apiserver.silent()));
             if seen.as_ref().is_ok_and(|is_forwarded| *is_forwarded == is_wanted) {

@@ -10,7 +10,7 @@
 //! by more than [`MARGIN`] may write before the command has stopped relying on the policy.
 
 use super::clients::{Clients, Server};
-use super::{CONFLICT, LOOK_EVERY, NOT_FOUND, RERUN_TIME, SwitchError, failed};
+use super::{ANSWER_MIN, CONFLICT, LOOK_EVERY, NOT_FOUND, RERUN_TIME, SwitchError, failed};
 use crate::cluster::told;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -283,7 +283,8 @@ pub(super) async fn install(
     Ok(installed)
 }
 
-/// Repeats `probe` at each kube-apiserver until it succeeds, for `limit` from `begun` at most.
+/// Repeats `probe` at each kube-apiserver until it succeeds, for `limit` from `begun` at most. The last probe may take
+/// [`ANSWER_MIN`] longer. So if `limit` has passed before this call, each kube-apiserver still gets a probe.
 ///
 /// # Errors
 /// The last error of the probe of a kube-apiserver.
@@ -295,7 +296,7 @@ pub(super) async fn await_effect(
 ) -> Result<(), SwitchError> {
     for apiserver in clients.apiservers() {
         loop {
-            let left = limit.saturating_sub(begun.elapsed());
+            let left = limit.saturating_sub(begun.elapsed()).max(ANSWER_MIN);
             let probed = timeout(left, probe(apiserver)).await.unwrap_or_else(|_| Err(apiserver.silent()));
             let Err(why) = probed else { break };
             if begun.elapsed() > limit {

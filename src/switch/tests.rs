@@ -1,12 +1,13 @@
 use super::checks::check_copies;
-use super::clients::Clients;
+use super::clients::{Clients, Server};
 use super::lease::Lease;
 use super::live::await_stores;
 use super::phase::{Claim, Handover};
+use super::policy::await_effect;
 use super::takeover::{read_api_service, register};
 use super::{
-    AUTOMANAGED, CONFLICT, NOT_FOUND, Report, await_local, make_local, make_local_if_registered, names_service,
-    replace_api_service,
+    AUTOMANAGED, CONFLICT, NOT_FOUND, Report, await_local, await_switch, make_local, make_local_if_registered,
+    names_service, replace_api_service,
 };
 use crate::handover::{ASKED, MESSAGE, PHASE, Phase, STEP, Step};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -18,7 +19,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime;
 
 const WANTED: &str = "
@@ -216,6 +217,20 @@ fn a_kube_apiserver_that_was_silent_during_a_rollback_is_reported() {
         let is_named = |line: &String| line.contains(&apiserver) && line.contains("restart its clients");
         assert!(lines.iter().all(is_named), "{lines:?}");
     }
+}
+
+#[test]
+fn a_kube_apiserver_that_answers_after_the_limit_is_not_silent() {
+    let apiserver = serve(|_| serving("ours"));
+    let replica = serve(|_| serving("ours"));
+    run(async {
+        let clients = Clients::without_tls(&apiserver, &replica);
+        let probe = async |apiserver: &Server| apiserver.get("/livez/ping").await.map(drop);
+        await_effect(&clients, Instant::now(), Duration::ZERO, probe).await.expect("the last probe");
+        let error = await_switch(&clients, false, Duration::ZERO).await.expect_err("it still forwards").to_string();
+        assert!(error.ends_with("has not switched"), "{error}");
+        assert!(!clients.apiservers()[0].was_silent());
+    });
 }
 
 /// Returns a Lease with a UID, and with a `renewTime` in this second.

@@ -16,7 +16,7 @@
 
 use super::clients::{Clients, Cluster};
 use super::lease::Lease;
-use super::live::await_live;
+use super::live::{LIVE_MAX, await_live, await_stores};
 use super::phase::{Claim, Handover, await_copy, await_step, report_replicas};
 use super::policy::{self, ENFORCED_MAX, Found, Installed, Permitted};
 use super::rollback::give_up_takeover;
@@ -35,7 +35,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::ResourceExt as _;
 use kube::api::PostParams;
 use std::time::{Duration, Instant};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// Time from the installation of a takeover's policy to its end. During this time, leaders and nodes continue to renew.
 /// If the command dies, no lock changes its holder in this time.
@@ -256,12 +256,15 @@ pub(super) async fn roll_back(
     _ = report_replicas(&clients, report).await;
     policy::check(clients.cluster(), Permitted::ThisCommand).await?;
     report.line("kube-apiserver accepts the admission policy in a dry run");
+    let seen = Handover::seen(&clients).await?;
+    if seen.is_serving() {
+        await_stores(&clients, LIVE_MAX).await.map_err(|why| failed("nothing has changed", why))?;
+    }
     if args.cluster.dry_run {
         renewals::check(clients.cluster(), report).await;
         report.line("a dry run: nothing was changed");
         return Ok(());
     }
-    let seen = Handover::seen(&clients).await?;
     let mut claim = Claim::of(&seen);
     if names_service(&clients.api_service().await?) != is_registered {
         return Err(SwitchError("another command is at work: try again".to_owned()));
@@ -454,7 +457,9 @@ async fn try_hold(
     }
     report.line(&seen.message);
     let leases = leases(clients, &seen.version).await?;
-    policy.check_kept(clients.cluster()).await?;
+    // Nobody can write meanwhile, so the command does not wait long for a hung kube-apiserver.
+    let kept = timeout(SWITCH_MAX, policy.check_kept(clients.cluster())).await;
+    kept.unwrap_or_else(|_| Err(clients.cluster().silent()))?;
     // If this command dies, a later command may delete the policy once `ENFORCED_MAX` or less of the policy is left. By
     // then, no holder may still act as the leader.
     if policy.left() < belief + ENFORCED_MAX {
