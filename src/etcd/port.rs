@@ -301,6 +301,11 @@ fn look_behind(state: &SharedState, undelivered: &mut Undelivered, found: Found,
         // etcd is less likely to have compacted than an earlier revision.
         state.followed.set(state.followed.get().max(found.revision));
     }
+    if state.is_waiting(Wait::Watch) {
+        // A closed watch delivers nothing. Once it is open again, it needs time to deliver what it has missed.
+        *undelivered = Undelivered::default();
+        return;
+    }
     let entry = Behind::look(&mut undelivered.entry, entry, found.entry, now);
     let manifest = Behind::look(&mut undelivered.manifest, manifest, found.manifest, now);
     let lost = match (entry, manifest) {
@@ -308,9 +313,7 @@ fn look_behind(state: &SharedState, undelivered: &mut Undelivered, found: Found,
         (None, Some(revision)) => format!("the manifest of revision {revision}"),
         (None, None) => return,
     };
-    if !state.is_waiting(Wait::Watch) {
-        state.fail(Failure::Lost(format!("the watch has not delivered {lost}")));
-    }
+    state.fail(Failure::Lost(format!("the watch has not delivered {lost}")));
 }
 
 #[cfg(test)]
@@ -322,8 +325,8 @@ mod tests {
     const DELIVERED: u64 = 10;
 
     /// Returns the error after queries in each of ten seconds that find `found`, and the revision from which a reopened
-    /// watch would start.
-    fn after_ten_seconds(found: Found) -> (Option<String>, u64) {
+    /// watch would start. The watch is closed for the first `closed_seconds`.
+    fn after_ten_seconds(found: Found, closed_seconds: u64) -> (Option<String>, u64) {
         let poll = Poll::new().expect("a poll");
         let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");
         let (sender, events) = updates::queue(Arc::new(waker));
@@ -335,6 +338,9 @@ mod tests {
             state.note_manifest(DELIVERED);
             let (mut undelivered, begun) = (Undelivered::default(), Instant::now());
             for seconds in 0..10 {
+                let is_closed = seconds < closed_seconds;
+                let note = if is_closed { SharedState::begin } else { SharedState::end };
+                note(&state, Wait::Watch);
                 look_behind(&state, &mut undelivered, found, begun + Duration::from_secs(seconds));
             }
             state.followed.get()
@@ -353,12 +359,21 @@ mod tests {
             (12, DELIVERED, Some("has not delivered position 12")),
             (DELIVERED, 12, Some("has not delivered the manifest of revision 12")),
         ] {
-            let (error, followed) = after_ten_seconds(Found { entry, manifest, revision: 20 });
+            let (error, followed) = after_ten_seconds(Found { entry, manifest, revision: 20 }, 0);
             match (&error, lost) {
                 (Some(error), Some(lost)) => assert!(error.ends_with(lost), "{error}"),
                 _ => assert_eq!((error.is_none(), lost.is_none()), (true, true), "{error:?} {lost:?}"),
             }
             assert_eq!(followed, if lost.is_none() { 20 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn a_reopened_watch_gets_time_to_deliver_what_it_has_missed() {
+        for (entry, manifest) in [(12, DELIVERED), (DELIVERED, 12)] {
+            let found = Found { entry, manifest, revision: 20 };
+            assert_eq!(after_ten_seconds(found, 6), (None, 0));
+            assert!(after_ten_seconds(found, 2).0.is_some());
         }
     }
 
