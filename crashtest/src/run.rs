@@ -251,8 +251,8 @@ impl Run {
         self.take_ops(&mut ops, dead);
     }
 
-    /// Moves operations from `ops` to those of the epoch, and counts their outcomes. `dead` is the end of operations
-    /// without a response.
+    /// Moves `ops` to the operations that the next check examines, and counts their outcomes. An operation without a
+    /// response ends when the server died, at `dead`.
     fn take_ops(&mut self, ops: &mut Vec<Op>, dead: Nanos) {
         for op in &mut *ops {
             op.end = op.end.min(dead.max(op.begin));

@@ -214,8 +214,9 @@ impl Transaction {
         self.request.success.push(RequestOp { request: Some(Request::Txn(request)) });
     }
 
-    /// Returns the value of [`Known::chunk`] after this commit took effect at `revision`. `before` is the value before
-    /// this commit.
+    /// Returns the new value of [`Known::chunk`], the chunk that this process last put. `before` is the value before
+    /// this commit. `revision` is the revision of this commit, or 0 if an earlier attempt had the effect. Then the
+    /// revision of the chunk is unknown, so the chunk is forgotten.
     pub(super) fn chunk_after(&self, before: Option<PutChunk>, revision: u64) -> Option<PutChunk> {
         match self.chunk {
             Some((snapshot, index)) => (revision > 0).then_some(PutChunk { snapshot, index, revision }),

@@ -51,7 +51,8 @@ pub(crate) enum Fault {
     Forgets,
     /// A restart: the 30th renewal waits for 400 ms, and then finds all Leases deleted.
     Restarts,
-    /// A watch ends as HTTP allows, after ten events or a few more.
+    /// A watch ends with a complete body after ten events. The server sends events in batches, so the last batch may
+    /// bring a few more.
     EndsWatches,
     /// A watch ends at its tenth event: the server sends an ERROR event with code 410 (`Expired`) in place of its last
     /// events.

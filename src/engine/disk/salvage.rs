@@ -19,7 +19,7 @@ pub struct Salvage {
     pub manifest: Option<Vec<u8>>,
     /// Chunks, ordered by snapshot and index.
     pub chunks: Vec<Chunk>,
-    /// Entries, ordered by position.
+    /// Entries of the journal, in the order of their positions in the journal.
     pub entries: Vec<Entry>,
     /// Descriptions of the damage. Empty if the file is intact.
     ///
