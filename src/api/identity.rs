@@ -66,6 +66,9 @@ const DURATION_S: i32 = 6;
 /// Maximum time that a shutdown waits for the deletion of this replica's identity Lease, in ms.
 const LEAVE_MS_MAX: u64 = 1_000;
 
+/// First part of the name of each identity Lease.
+const NAME_PREFIX: &str = "coordination-apiserver-";
+
 /// The identity of this replica, and the identity Leases of all replicas as this replica last saw them.
 #[derive(Debug)]
 pub struct ReplicaIdentity {
@@ -122,9 +125,8 @@ impl ReplicaIdentity {
     /// set.
     #[must_use]
     pub fn new(host: &str, port: u16, endpoint: Option<ReplicaEndpoint>, id: Uuid) -> Self {
-        let name = format_compact!("coordination-apiserver-{}-{port}", host.to_ascii_lowercase());
-        let name =
-            if is_dns_subdomain(name.as_bytes()) { name } else { format_compact!("coordination-apiserver-{id}") };
+        let name = format_compact!("{NAME_PREFIX}{}-{port}", host.to_ascii_lowercase());
+        let name = if is_dns_subdomain(name.as_bytes()) { name } else { format_compact!("{NAME_PREFIX}{id}") };
         let holder = format_compact!("{name}_{id}");
         Self {
             name,
@@ -166,10 +168,16 @@ impl ReplicaIdentity {
         endpoints
     }
 
+    /// Whether the table has the identity Lease of another replica, expired or not.
+    #[must_use]
+    pub fn has_others(&self, table: &Table) -> bool {
+        identities(table).any(|object| object.metadata().name != self.name)
+    }
+
     /// Reads all identity Leases from the table. Returns the names of the expired ones, without that of this replica.
     fn read_leases(&mut self, table: &Table, now: Now) -> Vec<CompactString> {
         let mut seen = BTreeMap::new();
-        for object in leases(table).filter(|object| is_identity(object.metadata())) {
+        for object in identities(table) {
             let metadata = object.metadata();
             let renew_time = object.renew_time();
             let since_ms = match self.seen.get(&metadata.name) {
@@ -218,7 +226,7 @@ impl ReplicaIdentity {
     /// replica that was not dead but only paused first catches up with the journal. It then finds the deletion, and
     /// stops copying.
     pub(super) fn is_first_in(&self, table: &Table) -> bool {
-        let mut identities = leases(table).filter(|object| is_identity(object.metadata()));
+        let mut identities = identities(table);
         let first = identities.by_ref().min_by_key(|object| &object.metadata().name);
         first.is_some_and(|object| object.metadata().name == self.name && self.holds(object))
     }
@@ -332,6 +340,15 @@ pub fn holds_leases(table: &Table) -> bool {
 /// Returns all Leases in the namespace of the identity Leases, `kube-system`.
 fn leases(table: &Table) -> impl Iterator<Item = &Object> {
     table.iter(&Range::Namespace(NAMESPACE.into()))
+}
+
+/// Returns all identity Leases. Reads only Leases whose names begin with [`NAME_PREFIX`]: the namespace may have many
+/// other Leases, and a replica reads its identity Leases several times a second.
+fn identities(table: &Table) -> impl Iterator<Item = &Object> {
+    let start = format!("{NAMESPACE}/{NAME_PREFIX}");
+    let from_start = table.iter_from(&start);
+    let of_replicas = from_start.take_while(move |object| object.key().as_str().starts_with(start.as_str()));
+    of_replicas.filter(|object| is_identity(object.metadata()))
 }
 
 impl Api {
@@ -487,6 +504,21 @@ mod tests {
         // The first replica read the other replica's only renewal at 500 ms. So that Lease has expired after 6,500 ms.
         one.keep_identity(&mut table, at(7_000));
         assert_eq!(names(&table), both[..1]);
+    }
+
+    #[test]
+    fn identities_are_found_among_other_leases() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        for name in ["a", "coordination-apiserver", "coordination-apiserver-handover", "z"] {
+            let metadata = ObjectMeta { name: name.into(), namespace: NAMESPACE.into(), ..ObjectMeta::default() };
+            table.create(Lease { metadata, spec: LeaseSpec::default() });
+        }
+        for host in ["b", "a"] {
+            replica(host).keep_identity(&mut table, at(0));
+        }
+        let found: Vec<_> = identities(&table).map(|object| object.metadata().name.clone()).collect();
+        assert_eq!(found, ["coordination-apiserver-a-8443", "coordination-apiserver-b-8443"]);
+        assert_eq!(names(&table).len(), 6);
     }
 
     #[test]
