@@ -113,6 +113,12 @@ pub const CHAIN_BYTES_MAX: usize = 16 * 1024;
 /// these events, new connections, and connections left from the last turn.
 pub const EVENTS_PER_TURN: usize = 256;
 
+/// Maximum number of connections that run in one turn, and of further connections that get watch events. The turn ends
+/// with one write to the socket of each of these connections, which takes some ten microseconds. Further connections
+/// wait for the next turn. Without this limit, ten thousand answers to one batch of the journal stop the event loop for
+/// a tenth of a second.
+pub const CONNECTIONS_PER_TURN: usize = 256;
+
 /// Maximum number of connections accepted from one listener in one turn.
 pub const ACCEPTS_PER_TURN: usize = 256;
 
@@ -301,6 +307,10 @@ pub const UNDELIVERED_BYTES_MAX: usize = FAN_OUT_BYTES_PER_TURN;
 /// Number of Leases and journal changes that a starting server loads in one turn. This takes about ten milliseconds.
 /// The server responds to probes between two turns.
 pub const RECORDS_LOADED_PER_TURN: usize = 16 * 1024;
+
+/// Number of durable changes that a loaded table applies in one turn. Each takes one to three microseconds. After a
+/// pause of the store, a batch may have many more changes. The next turns then apply the rest of the batch.
+pub const CHANGES_APPLIED_PER_TURN: usize = 2 * 1024;
 
 /// Number of old states of Leases freed between two reads of the clock.
 pub const STATES_DISCARDED_PER_STEP: usize = 64;

@@ -246,11 +246,14 @@ impl Queues {
         self.with_jobs.len()
     }
 
-    /// Adds the connection to `flush`, the connections that are flushed at the end of the turn.
-    pub(crate) fn enqueue_flush(&mut self, place: &mut Place) {
-        if !std::mem::replace(&mut place.is_in_flush, true) {
+    /// Adds the connection to `flush`, the connections that are flushed at the end of the turn. Returns whether the
+    /// connection was not in `flush` before.
+    pub(crate) fn enqueue_flush(&mut self, place: &mut Place) -> bool {
+        let is_new = !std::mem::replace(&mut place.is_in_flush, true);
+        if is_new {
             self.flush.push_back(place.token);
         }
+        is_new
     }
 
     /// Removes and returns the next connection to flush.
@@ -362,9 +365,8 @@ mod tests {
     fn connections_are_flushed_once_and_in_order() {
         let mut queues = Queues::default();
         let [mut first, mut second] = [1, 2].map(|token| Place::new(Token(token)));
-        queues.enqueue_flush(&mut first);
-        queues.enqueue_flush(&mut second);
-        queues.enqueue_flush(&mut first);
+        assert!(queues.enqueue_flush(&mut first) && queues.enqueue_flush(&mut second));
+        assert!(!queues.enqueue_flush(&mut first));
         assert_eq!([(); 3].map(|()| queues.pop_flush()), [Some(Token(1)), Some(Token(2)), None]);
         second.leave_flush();
         queues.enqueue_flush(&mut second);

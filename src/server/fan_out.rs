@@ -3,7 +3,7 @@
 use super::Server;
 use crate::clock::Now;
 use crate::limits::{
-    FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_CLOCK, FAN_OUT_LOOKS_PER_TURN, FAN_OUT_US_PER_TURN,
+    CONNECTIONS_PER_TURN, FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_CLOCK, FAN_OUT_LOOKS_PER_TURN, FAN_OUT_US_PER_TURN,
     WATCHER_MARKS_PER_TURN,
 };
 use crate::watch::Fill;
@@ -21,9 +21,11 @@ impl Server {
         // A watcher without an open flow-control window examines nothing, but takes time too. So each watcher counts as
         // one examined event.
         let mut taken = 0;
+        let mut flushed = 0;
         let mut end = None;
         let mut again = Vec::new();
-        while self.service.watchers.bytes() < bytes_max
+        while flushed < CONNECTIONS_PER_TURN
+            && self.service.watchers.bytes() < bytes_max
             && self.service.watchers.looks() < looks_max
             && let Some((key, owner)) = self.service.watchers.pop_dirty()
         {
@@ -45,7 +47,7 @@ impl Server {
                     self.queues.enqueue(&mut entry.place);
                 }
             }
-            self.queues.enqueue_flush(&mut entry.place);
+            flushed += usize::from(self.queues.enqueue_flush(&mut entry.place));
             let looks = self.service.watchers.looks() + taken;
             if looks >= clock_due {
                 clock_due = looks + FAN_OUT_LOOKS_PER_CLOCK;

@@ -27,8 +27,8 @@ use crate::conn::Next;
 use crate::engine::EngineError;
 use crate::journal::Journal;
 use crate::limits::{
-    DISCARD_US_PER_TURN, EVENTS_PER_TURN, HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN, RECORDS_LOADED_PER_TURN,
-    SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
+    CHANGES_APPLIED_PER_TURN, CONNECTIONS_PER_TURN, DISCARD_US_PER_TURN, EVENTS_PER_TURN, HANDSHAKE_US_PER_TURN,
+    JOB_US_PER_TURN, RECORDS_LOADED_PER_TURN, SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
 };
 use crate::listener::Listener;
 use crate::metrics::TurnEnd;
@@ -327,11 +327,13 @@ impl Server {
         Ok(())
     }
 
-    /// Lets each connection of the run queue run once, until the time budget of requests is used up.
+    /// Lets connections of the run queue run once each, until the time budget of requests is used up, or until about
+    /// [`CONNECTIONS_PER_TURN`] of them have run.
     fn run_connections(&mut self, now: Now) {
         let ready = self.queues.take_run();
         let mut rest = &ready[..];
-        while !rest.is_empty() && !self.service.pace.check_end() {
+        let mut runs = 0;
+        while !rest.is_empty() && runs < CONNECTIONS_PER_TURN && !self.service.pace.check_end() {
             let (group, behind) = rest.split_at(rest.len().min(PREFETCH_MAX));
             self.prefetch_next(group, now);
             rest = behind;
@@ -342,7 +344,10 @@ impl Server {
                     Some(entry) if entry.conn.is_handshake_step() => {
                         self.queues.move_to_handshakes(*token, entry.conn.note_queued_handshake(now));
                     }
-                    _ => self.run_connection(*token, now),
+                    _ => {
+                        runs += 1;
+                        self.run_connection(*token, now);
+                    }
                 }
                 let is_over = self.service.pace.check_end();
                 if let (Some(is_slow), Some(entry)) = (self.service.pace.take_slow(), self.conns.get_mut(*token)) {
@@ -475,7 +480,9 @@ impl Server {
     fn take_durable(&mut self, now: Now) -> Result<(), RunError> {
         let Self { service, conns, queues, awaited, .. } = self;
         let wake = |token| enqueue(conns, queues, token);
-        let has_loaded = match service.advance_journal(now, RECORDS_LOADED_PER_TURN, wake) {
+        let is_loading = service.api.storage.journal().is_some_and(Journal::is_loading);
+        let records_max = if is_loading { RECORDS_LOADED_PER_TURN } else { CHANGES_APPLIED_PER_TURN };
+        let has_loaded = match service.advance_journal(now, records_max, wake) {
             Ok(has_loaded) => has_loaded,
             Err(error @ EngineError::Lost { .. }) if self.losses < RELOADS_MAX => {
                 tracing::error!(%error, "loading all Leases again");
