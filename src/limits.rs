@@ -426,6 +426,14 @@ pub const ACCEPT_PAUSE_MS: u64 = 100;
 /// Minimum interval between two log lines of a warning that peers can cause, in ms.
 pub const TOLD_AGAIN_MS: u64 = 60_000;
 
+/// Time for which a replica is not current until it sends its clients to other replicas, in ms. A table is current
+/// for 5 s after its last contact with etcd. So leaders, whose renew deadline is 10 s, reach another replica in time.
+pub const MOVE_AFTER_MS: u64 = 3_000;
+
+/// Interval at which a replica that stays cut off from etcd sends its clients to other replicas again, in ms. A client
+/// may have connected to this replica anew, before the cluster stopped routing connections to it.
+pub const MOVE_EVERY_MS: u64 = 30_000;
+
 /// Time that an orderly stop waits for requests in flight, in ms.
 pub const SHUTDOWN_MS_MAX: u64 = 3_000;
 

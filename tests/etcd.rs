@@ -8,12 +8,13 @@ mod support;
 use coordination_apiserver::limits::OBJECT_BYTES_MAX;
 use coordination_apiserver::pki::{CertDir, serving_names};
 use serde_json::Value;
-use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 use support::client::{Client, request};
 use support::etcd::Etcd;
 use support::eventually;
@@ -170,6 +171,74 @@ fn without_etcd_only_reads_from_version_zero_are_served() {
     eventually("the replica is ready again", || replica.answers());
     let made = create(&mut client(&replica), "b");
     assert_eq!(watch.next()["object"], made, "the watch is still open");
+}
+
+/// A relay between a replica and etcd. Only this relay's replica loses etcd when a test cuts the relay.
+struct Relay {
+    address: SocketAddr,
+    is_cut: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Relay {
+    fn start(etcd: &Etcd) -> Self {
+        let listener = TcpListener::bind(free_port()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let etcd = etcd.url().trim_start_matches("http://").to_owned();
+        let (is_cut, open) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let relay = Self { address, is_cut: Arc::clone(&is_cut), open: Arc::clone(&open) };
+        thread::spawn(move || {
+            for replica in listener.incoming().flatten() {
+                if is_cut.load(Ordering::Acquire) {
+                    continue;
+                }
+                let Ok(member) = TcpStream::connect(&etcd) else { continue };
+                for (from, to) in [(&replica, &member), (&member, &replica)] {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    thread::spawn(move || io::copy(&mut from, &mut to));
+                }
+                open.lock().unwrap().extend([replica, member]);
+            }
+        });
+        relay
+    }
+
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::Release);
+        for connection in self.open.lock().unwrap().drain(..) {
+            _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+#[test]
+fn a_replica_cut_off_from_etcd_sends_its_clients_to_others() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let relay = Relay::start(&etcd);
+    let cut_off =
+        Process::start(&["--storage=etcd", "--etcd-servers", &format!("http://{}", relay.address)], FILES_MAX);
+    let other = replica(&etcd);
+    let created = create(&mut client(&cut_off), "a");
+    // By now the first replica has read the identity Lease of the other one.
+    thread::sleep(Duration::from_secs(2));
+    let mut kept = client(&cut_off);
+    kept.call("GET", &path(NAMESPACE, "a"), "").expect_status(200, "before");
+    let mut watch = Watch::open(cut_off.endpoint(), &format!("{}?watch=true", collection(NAMESPACE)));
+    assert_eq!(watch.next()["object"], created);
+    relay.cut();
+    let begun = Instant::now();
+    assert_eq!(watch.try_next().expect("the stream ends with its last chunk"), None);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    kept.send(request("GET", &path(NAMESPACE, "a"), ""));
+    assert!(kept.try_recv("GET").is_err(), "the connection is closed");
+    // The watch resumes at the other replica.
+    let target = format!("{}?watch=true&resourceVersion={}", collection(NAMESPACE), version(&created));
+    let mut watch = Watch::open(other.endpoint(), &target);
+    let made = create(&mut client(&other), "b");
+    assert_eq!(watch.next()["object"], made);
+    // The replica still serves what it has.
+    let old = format!("{}?resourceVersion=0", path(NAMESPACE, "a"));
+    client(&cut_off).call("GET", &old, "").expect_status(200, "version 0");
 }
 
 #[test]

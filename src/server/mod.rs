@@ -28,7 +28,7 @@ use crate::engine::EngineError;
 use crate::journal::Journal;
 use crate::limits::{
     CHANGES_APPLIED_PER_TURN, CONNECTIONS_PER_TURN, DISCARD_US_PER_TURN, EVENTS_PER_TURN, HANDSHAKE_US_PER_TURN,
-    JOB_US_PER_TURN, RECORDS_LOADED_PER_TURN, SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
+    JOB_US_PER_TURN, MOVE_AFTER_MS, MOVE_EVERY_MS, RECORDS_LOADED_PER_TURN, SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
 };
 use crate::listener::Listener;
 use crate::metrics::TurnEnd;
@@ -105,6 +105,8 @@ pub struct Server {
     table_limits: TableLimits,
     /// Deadline of the orderly stop, in ms.
     stop_ms: Option<u64>,
+    /// When all clients are next sent to other replicas, in ms; `None` while the table is current.
+    move_ms: Option<u64>,
     stop_kind: StopKind,
 }
 
@@ -281,6 +283,7 @@ impl Server {
         self.take_namespace_changes();
         self.endpoints.take_published(now.ms);
         self.take_durable(now)?;
+        self.move_clients(now);
         self.service.waiters.wake_late(now.ms, |token| enqueue(&mut self.conns, &mut self.queues, token));
         for event in &*events {
             self.dispatch_event(event);
@@ -523,6 +526,37 @@ impl Server {
         Ok(())
     }
 
+    /// Closes all connections if this replica has been cut off from etcd for a time, and there are other replicas.
+    /// Clients then connect to another replica and resume their watches there. Otherwise kube-apiserver would keep its
+    /// connection to this replica, since the connection itself works. If no replica reaches etcd, clients connect to
+    /// this replica again and resume their watches.
+    fn move_clients(&mut self, now: Now) {
+        if !self.has_loaded || self.stop_ms.is_some() || self.is_current() {
+            self.move_ms = None;
+            return;
+        }
+        let due_ms = *self.move_ms.get_or_insert(now.ms + MOVE_AFTER_MS);
+        if now.ms < due_ms {
+            return;
+        }
+        self.move_ms = Some(now.ms + MOVE_EVERY_MS);
+        let Service { api, table, .. } = &self.service;
+        if !api.identity.as_ref().is_some_and(|identity| identity.has_others(table)) {
+            return;
+        }
+        tracing::warn!(connections = self.conns.len(), "cut off from etcd: clients are sent to other replicas");
+        self.end_connections(now);
+    }
+
+    /// Lets each connection finish its requests in progress, end its watches, and close.
+    fn end_connections(&mut self, now: Now) {
+        for token in self.conns.tokens() {
+            let Some(entry) = self.conns.get_mut(token) else { continue };
+            let next = entry.conn.on_shutdown(&mut self.service, &mut self.pool, now);
+            self.close_or_enqueue(token, next);
+        }
+    }
+
     /// Returns the timeout of the next poll: zero while work is queued, else until the next timer.
     fn timeout(&mut self) -> Option<Duration> {
         let accept_ms = self.accept_ms();
@@ -551,6 +585,7 @@ impl Server {
             journal_ms,
             jobs_ms,
             self.stop_ms,
+            self.move_ms,
             self.stop_ms.is_none().then(|| self.endpoints.due_ms()).flatten(),
         ];
         let due_ms = due_ms.into_iter().flatten().min()?;
@@ -663,11 +698,7 @@ impl Server {
         self.service.watchers.begin_shutdown(self.stop_kind);
         self.stop_ms = Some(now.ms + SHUTDOWN_MS_MAX);
         self.listeners.clear();
-        for token in self.conns.tokens() {
-            let Some(entry) = self.conns.get_mut(token) else { continue };
-            let next = entry.conn.on_shutdown(&mut self.service, &mut self.pool, now);
-            self.close_or_enqueue(token, next);
-        }
+        self.end_connections(now);
     }
 
     fn is_over(&self) -> bool {

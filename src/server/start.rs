@@ -197,6 +197,7 @@ impl Server {
             losses: 0,
             journal_format: config.journal_format,
             stop_ms: None,
+            move_ms: None,
             stop_kind: match config.storage {
                 StorageConfig::Memory => StopKind::Forgets,
                 StorageConfig::Disk(_) | StorageConfig::Etcd(_) if config.stop_expires_watches => StopKind::Forgets,
