@@ -250,8 +250,11 @@ fn creations_that_fill_the_quota_delay_no_renewal() {
     expect_prompt(&format!("{created} creations of long Leases until the quota of a namespace is full"), times);
 }
 
-/// Patches the Lease `long` repeatedly for three seconds, with `streams` patches in flight. Returns the number of
-/// patches.
+/// Minimum number of patches that count as an attack.
+const PATCHES_MIN: usize = 100;
+
+/// Patches the Lease `long` repeatedly for three seconds, and at least [`PATCHES_MIN`] times, with `streams` patches in
+/// flight. Returns the number of patches.
 fn patch_long(endpoint: &Endpoint, attacker: u32, streams: usize) -> usize {
     let mut client = Http2Client::open(endpoint);
     let target = lease::path(NAMESPACE, "long");
@@ -269,7 +272,8 @@ fn patch_long(endpoint: &Endpoint, attacker: u32, streams: usize) -> usize {
     while let Some(key) = keys.pop_front() {
         client.recv(key).expect_status(200, "a patch");
         patched += 1;
-        if begun.elapsed() < Duration::from_secs(3) {
+        // On a busy machine, a hundred patches take longer than the three seconds.
+        if begun.elapsed() < Duration::from_secs(3) || patched + keys.len() < PATCHES_MIN {
             keys.push_back(send(&mut client));
         }
     }
@@ -297,7 +301,7 @@ fn attack_with_patches(kube_apiservers: u32) {
             attackers.into_iter().map(|attacker| attacker.join().unwrap()).sum::<usize>()
         })
     });
-    assert!(patched >= 100, "{patched} patches are no attack");
+    assert!(patched >= PATCHES_MIN, "{patched} patches are no attack");
     let what = format!("{patched} patches of a Lease with {METADATA_ENTRIES_MAX} annotations");
     let attack = format!("{what}, connections of kube-apiservers: {kube_apiservers}");
     expect_prompt(&attack, times);
