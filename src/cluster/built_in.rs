@@ -6,11 +6,11 @@
 
 use super::Followed;
 use super::follow::{Seen, list_and_watch, told};
+use super::lease::BuiltInLease;
 use crate::handover::StoredLease;
 use crate::resource::BUILT_IN_VERSIONS_END;
 use crate::updates::{self, UpdateSender, Updates};
 use futures_util::future::{Either, select};
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use mio::Waker;
 use std::pin::pin;
@@ -82,7 +82,7 @@ impl BuiltInChanges {
 
 /// Follows the built-in Leases while the event loop wants a run. Returns when the event loop has dropped its end.
 pub(super) async fn follow_built_in(client: Client, BuiltInRequests { mut wanted, events }: BuiltInRequests) {
-    let api: Api<Lease> = Api::all(client);
+    let api: Api<BuiltInLease> = Api::all(client);
     loop {
         let run = *wanted.borrow_and_update();
         let following = async {
@@ -102,7 +102,7 @@ pub(super) async fn follow_built_in(client: Client, BuiltInRequests { mut wanted
 ///
 /// # Errors
 /// The reason for the failure of the list or the watch.
-async fn follow_run(api: &Api<Lease>, send: impl Fn(BuiltInChange) -> bool) -> Result<(), String> {
+async fn follow_run(api: &Api<BuiltInLease>, send: impl Fn(BuiltInChange) -> bool) -> Result<(), String> {
     let (mut refused, followed) = (None, Followed::built_in());
     let ended = list_and_watch(api, None, &followed, |seen| {
         let change = match seen {
@@ -122,7 +122,7 @@ async fn follow_run(api: &Api<Lease>, send: impl Fn(BuiltInChange) -> bool) -> R
     refused.map_or(ended, Err)
 }
 
-fn key(lease: &Lease) -> String {
+fn key(lease: &BuiltInLease) -> String {
     let metadata = &lease.metadata;
     format!("{}/{}", metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
@@ -131,7 +131,7 @@ fn key(lease: &Lease) -> String {
 ///
 /// # Errors
 /// The Lease is not from built-in storage, or has no valid `resourceVersion`.
-fn stored(lease: &Lease) -> Result<StoredLease, String> {
+fn stored(lease: &BuiltInLease) -> Result<StoredLease, String> {
     let key = key(lease);
     let version = lease.metadata.resource_version.as_deref().unwrap_or_default();
     let revision = version.parse().map_err(|_| format!("{key} has the resourceVersion {version:?}"))?;
@@ -150,7 +150,7 @@ mod tests {
     use mio::Poll;
     use serde_json::json;
 
-    fn lease(name: &str, version: &str) -> Lease {
+    fn lease(name: &str, version: &str) -> BuiltInLease {
         let metadata = json!({"namespace": "n", "name": name, "resourceVersion": version});
         serde_json::from_value(json!({"metadata": metadata})).expect("a Lease")
     }

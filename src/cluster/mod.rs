@@ -9,12 +9,14 @@ mod built_in;
 mod endpoints;
 mod follow;
 mod followed;
+mod lease;
 mod namespaces;
 
 pub use built_in::{BuiltInChange, BuiltInChanges, BuiltInRequests, built_in};
 pub use endpoints::{EndpointsReceiver, EndpointsSender, ReplicaEndpoint, ServiceName, endpoints};
 pub use follow::told;
 pub use followed::Followed;
+pub(crate) use lease::impl_lease_resource;
 pub use namespaces::{NamespaceChange, NamespacePhase, Namespaces};
 
 use crate::tls::config_map::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication};

@@ -1,14 +1,11 @@
 //! [`Lease`]: a Lease as the commands read and write it.
 
-use k8s_openapi::NamespaceResourceScope;
+use crate::cluster::impl_lease_resource;
 use k8s_openapi::api::coordination::v1;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use kube::Resource;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 
 /// Replacement for a time that a [`Timestamp`] cannot represent.
@@ -62,34 +59,7 @@ fn bound(time: Option<&mut Value>) {
     }
 }
 
-impl Resource for Lease {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        v1::Lease::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        v1::Lease::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        v1::Lease::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        v1::Lease::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        self.0.meta()
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.0.meta_mut()
-    }
-}
+impl_lease_resource!(Lease, 0.metadata);
 
 #[cfg(test)]
 mod tests {
