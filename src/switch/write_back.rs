@@ -308,13 +308,9 @@ impl Write {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::SwitchArgs;
     use crate::switch::block_on;
-    use crate::switch::clients::Cluster;
     use crate::switch::phase::Handover;
-    use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
     use serde_json::json;
-    use std::fs;
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
     use std::slice;
@@ -446,26 +442,9 @@ mod tests {
     /// policy `7`, of which this time is left. Returns the error.
     fn refusal(present: Option<&'static str>, left: Duration) -> String {
         let url = serve(present);
-        let dir = tempfile::tempdir().expect("a folder");
-        let kubeconfig = dir.path().join("kubeconfig");
-        let text = format!(
-            "{{clusters: [{{name: c, cluster: {{server: '{url}'}}}}], users: [{{name: u, user: {{}}}}], \
-             contexts: [{{name: c, context: {{cluster: c, user: u}}}}], current-context: c}}"
-        );
-        fs::write(&kubeconfig, text).expect("written");
-        let (endpoints, kube_apiservers) = (vec![url.clone()], vec![url]);
-        let args = SwitchArgs { kubeconfig, endpoints, kube_apiservers, without_etcd: true, dry_run: false };
-        let service: APIService = serde_json::from_value(json!({
-            "metadata": {"name": "v1.coordination.k8s.io"},
-            "spec": {
-                "caBundle": "", "groupPriorityMinimum": 1, "versionPriority": 1,
-                "service": {"name": "coordination-apiserver", "namespace": "kube-system"},
-            },
-        }))
-        .expect("an APIService");
         let ours: Vec<_> = (0..100).map(|number| lease("n", &number.to_string(), "u", "h", 1)).collect();
         let written = block_on(async {
-            let clients = Clients::new(Cluster::new(&args).await?, &args, Some(&service)).await?;
+            let clients = Clients::without_tls(&url, &url);
             let policy = Installed::with_left("7", left);
             write_back(&clients, &ours, &policy, &mut Claim::of(&Handover::default())).await.map(drop)
         });
