@@ -160,6 +160,16 @@ pub(super) enum StoredChange {
     Delete(Origin),
 }
 
+impl StoredChange {
+    /// Returns the state from which the change was made; `None` for a creation.
+    pub(super) fn origin(&self) -> Option<Origin> {
+        match self {
+            Self::Create(_) => None,
+            Self::Replace(origin, _) | Self::Renew(origin, _) | Self::Delete(origin) => Some(*origin),
+        }
+    }
+}
+
 /// The state of a Lease from which a change was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Origin {

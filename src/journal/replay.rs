@@ -8,7 +8,7 @@ use crate::engine::{EngineError, Entry, Position};
 use crate::resource::ResourceVersion;
 use crate::table::change::{Change, Rejected, Target};
 use crate::table::object::Object;
-use crate::table::{Slot, Table};
+use crate::table::{PREFETCH_MAX, Slot, Table};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use tracing::warn;
@@ -96,6 +96,11 @@ impl Numbers {
                 Ok(self.apply(table, Change::Delete(target)).is_ok())
             }
         }
+    }
+
+    /// Brings the Leases of the first [`PREFETCH_MAX`] changes into the processor's caches.
+    fn prefetch(&self, table: &Table, changes: &[Option<StoredChange>]) {
+        table.prefetch_targets(changes.iter().flatten().filter_map(|change| self.target(change.origin()?)));
     }
 
     fn target(&self, Origin { number, from }: Origin) -> Option<Target> {
@@ -232,16 +237,25 @@ impl Replaying {
         changes_max: usize,
     ) -> Result<usize, EngineError> {
         let mut count = 0;
+        let mut group = [const { None }; PREFETCH_MAX];
         while count < changes_max {
-            let next = self.reader.next().map_err(|error| unreadable(store, &name(self.position), error))?;
-            let Some(change) = next else { break };
-            let is_installed =
-                numbers.apply_stored(table, change).map_err(|what| damaged(store, &name(self.position), what))?;
-            if !is_installed {
-                self.rejections.push(self.index);
+            let group = &mut group[..PREFETCH_MAX.min(changes_max - count)];
+            for next in &mut *group {
+                *next = self.reader.next().map_err(|error| unreadable(store, &name(self.position), error))?;
             }
-            self.index += 1;
-            count += 1;
+            if group.iter().all(Option::is_none) {
+                break;
+            }
+            numbers.prefetch(table, group);
+            for change in group.iter_mut().filter_map(Option::take) {
+                let is_installed =
+                    numbers.apply_stored(table, change).map_err(|what| damaged(store, &name(self.position), what))?;
+                if !is_installed {
+                    self.rejections.push(self.index);
+                }
+                self.index += 1;
+                count += 1;
+            }
         }
         Ok(count)
     }
