@@ -218,7 +218,7 @@ impl Api {
                     causes: vec![cause],
                 });
             }
-            version if !current.is_at(version) => return Err(self.handover.refuse_version(name, version)),
+            version if !current.is_at(version) => return Err(self.handover.refuse_version(name, current, version)),
             _ => {}
         }
         let live = current.lease();

@@ -5,7 +5,7 @@ use super::clients::{Clients, Cluster};
 use super::live::{LIVE_MAX, await_live, await_stores};
 use super::phase::{Claim, Handover, await_step, report_replicas};
 use super::takeover::{read_api_service, undo};
-use super::without_etcd::roll_back;
+use super::without_etcd::{TOO_LATE, end_late, roll_back};
 use super::{
     NO_ETCD, RESTART, Report, SWITCH_MAX, SwitchError, WATCH_MAX, WITHOUT_ETCD, await_local, canary, cancel, failed,
     hold_signals, make_local, names_service, policy, renewals, replace_api_service,
@@ -100,8 +100,8 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     Ok(())
 }
 
-/// Completes a rollback if the APIService is local already. With `--apiservice`, also cancels a takeover that has not
-/// replaced the APIService.
+/// Completes a rollback if the APIService is local already. With `--apiservice`, also ends what an earlier command has
+/// left incomplete.
 pub(super) async fn give_up_takeover(
     args: &RollbackArgs,
     cluster: Cluster,
@@ -111,19 +111,9 @@ pub(super) async fn give_up_takeover(
     let clients = Clients::new(cluster, &args.cluster, service.as_ref()).await?;
     if service.is_some() {
         _ = report_replicas(&clients, report).await;
-        let seen = Handover::seen(&clients).await?;
-        if names_service(&clients.api_service().await?) {
-            return Err(SwitchError("another command is at work: try again".to_owned()));
-        }
-        let back = match seen.phase {
-            Some(Phase::Import) => Some(Phase::Undo),
-            Some(Phase::Copy) => Some(Phase::Hold),
-            Some(Phase::Serve | Phase::Undo | Phase::Freeze | Phase::Hold) | None => None,
-        };
-        if let Some(back) = back.filter(|_| !args.cluster.dry_run) {
-            cancel(&clients, &mut Claim::of(&seen), back).await?;
-            report.line("a takeover has not come to its end; it is cancelled");
-        }
+        end_incomplete(&clients, args.cluster.dry_run, report).await?;
+    } else if args.cluster.without_etcd {
+        report.line("without --apiservice, this command cannot ask the replicas whether a rollback was incomplete");
     }
     if args.cluster.without_etcd && !args.cluster.dry_run {
         policy::remove_leftovers(clients.cluster()).await?;
@@ -134,6 +124,36 @@ pub(super) async fn give_up_takeover(
     // A kube-apiserver that has not switched yet returns the Lease of the hand-over, which built-in storage lacks.
     await_local(&clients, report).await?;
     report.line("kube-apiserver has the Leases already");
+    Ok(())
+}
+
+/// Ends what an earlier command has left incomplete while the APIService is local: cancels a takeover, and ends a
+/// rollback without etcd that is too late. The cluster has no policy of that rollback. In a dry run, changes nothing.
+///
+/// # Errors
+/// [`TOO_LATE`] for an incomplete rollback. Also if another command is at work, or if no replica answers.
+pub(super) async fn end_incomplete(
+    clients: &Clients,
+    is_dry_run: bool,
+    report: &mut Report<'_>,
+) -> Result<(), SwitchError> {
+    let seen = Handover::seen(clients).await?;
+    if names_service(&clients.api_service().await?) {
+        return Err(SwitchError("another command is at work: try again".to_owned()));
+    }
+    let mut claim = Claim::of(&seen);
+    let back = match seen.phase {
+        Some(Phase::Import) => Phase::Undo,
+        Some(Phase::Copy) => Phase::Hold,
+        Some(Phase::Hold) if seen.is_given_back() => return Ok(()),
+        Some(Phase::Hold) if is_dry_run => return Err(SwitchError(TOO_LATE.to_owned())),
+        Some(Phase::Hold) => return end_late(clients, &mut claim, report).await,
+        Some(Phase::Serve | Phase::Undo | Phase::Freeze) | None => return Ok(()),
+    };
+    if !is_dry_run {
+        cancel(clients, &mut claim, back).await?;
+        report.line("a takeover has not come to its end; it is cancelled");
+    }
     Ok(())
 }
 

@@ -4,7 +4,9 @@ use super::lease::Lease;
 use super::live::await_stores;
 use super::phase::{Claim, Handover};
 use super::policy::await_effect;
+use super::rollback::end_incomplete;
 use super::takeover::{read_api_service, register};
+use super::without_etcd::TOO_LATE;
 use super::{
     AUTOMANAGED, CONFLICT, NOT_FOUND, Report, await_local, await_switch, make_local, make_local_if_registered,
     names_service, replace_api_service,
@@ -231,6 +233,34 @@ fn a_kube_apiserver_that_answers_after_the_limit_is_not_silent() {
         assert!(error.ends_with("has not switched"), "{error}");
         assert!(!clients.apiservers()[0].was_silent());
     });
+}
+
+/// Goal: a rollback without etcd whose policy somebody has deleted does not seem complete.
+#[test]
+fn a_rollback_that_has_lost_its_policy_is_too_late() {
+    let outcome = |step: &'static str, is_dry_run| {
+        let apiserver = serve(|request| match request.contains("/apiservices/") {
+            true => Some((200, json!(local()))),
+            false => missing(),
+        });
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&writes);
+        let replica = serve(move |request| {
+            counted.fetch_add(usize::from(request.starts_with("PUT")), Ordering::SeqCst);
+            Some((200, json!({"metadata": {"uid": "u", "annotations": {PHASE: "hold", STEP: step}}})))
+        });
+        let mut say = |_: &str| {};
+        let mut report = Report::new(&mut say);
+        let ended = run(async {
+            let clients = Clients::without_tls(&apiserver, &replica);
+            end_incomplete(&clients, is_dry_run, &mut report).await
+        });
+        (ended.map_err(|error| error.to_string()), writes.load(Ordering::SeqCst))
+    };
+    let too_late = || Err(TOO_LATE.to_owned());
+    assert_eq!(outcome("released", false), (too_late(), 1), "the command ends the rollback");
+    assert_eq!(outcome("released", true), (too_late(), 0));
+    assert_eq!(outcome("not-ours", false), (Ok(()), 0), "a complete rollback");
 }
 
 /// Returns a Lease with a UID, and with a `renewTime` in this second.

@@ -374,8 +374,8 @@ async fn give_back(
 }
 
 /// Message for the operator if a rollback was not completed while its policy had effect.
-const TOO_LATE: &str = "an earlier rollback was not complete when its admission policy ended or was deleted: the \
-                        Leases that it had not written back are as they were at the takeover";
+pub(super) const TOO_LATE: &str = "an earlier rollback was not complete when its admission policy ended or was \
+                                   deleted: the Leases that it had not written back are as they were at the takeover";
 /// Message for the operator if a rollback fails after the replicas have stopped all writes.
 const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
 
@@ -398,7 +398,7 @@ fn belief(leases: &[Lease]) -> Duration {
 ///
 /// # Errors
 /// Always: [`TOO_LATE`], or the reason why the rollback could not be ended.
-async fn end_late(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
+pub(super) async fn end_late(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
     claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
     // By this request, every other rollback loses its claim. So nobody needs a policy that another one has installed.
     finish(clients, policy::find(clients.cluster()).await?, report).await?;
