@@ -45,6 +45,12 @@ pub(super) struct Feed {
 }
 
 impl Feed {
+    /// Begins with the changes after `version`. Before these changes, built-in storage may lack the state of any Lease.
+    pub(super) fn start(&mut self, version: ResourceVersion) {
+        self.cursor = Some(version);
+        self.unqueued = Some(String::new());
+    }
+
     /// Queues each Lease that the table has changed since the last call. A renewed Lease is due after `renewal_ms`;
     /// with `None`, a renewal queues nothing. Any other change is due at once. At the first call, and after the event
     /// log has dropped a change since the last call, built-in storage may lack the state of any Lease. This call and

@@ -383,6 +383,8 @@ impl Worker {
     /// Writes the Leases that the phase requires: in `serve` all Leases but those of nodes, otherwise all Leases.
     fn write(&mut self, state: &HandoverState, table: &Table) {
         let is_everything = matches!(state.phase, Some(Phase::Undo | Phase::Freeze));
+        // Clients may delete Leases as soon as this write is reported. The feed must not miss such a deletion.
+        self.feed.start(table.version());
         let is_wanted = |object: &&Object| is_everything || object.metadata().namespace != NODE_LEASE_NAMESPACE;
         let leases = leases(table).filter(is_wanted).map(wanted).collect();
         // A forced write also writes locks that have not changed. A late update of a lock by kube-apiserver is based on
