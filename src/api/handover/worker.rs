@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   import   read, import, report `imported`; then rounds: read, import, write the renewals made here, publish
-//!   serve    read, import, write all Leases but those of nodes, report `serving`; then write each change of a Lease
+//!   serve    read, import, write all Leases but those of nodes, report `serving`; then write each change of a Lease,
+//!            and check whether the APIService is local
 //!   undo     read, import, write every Lease, report `written-back`; then check whether the APIService is local
 //!   freeze   read, write every Lease, report `written-back`; then check whether the APIService is local
 //! ```
@@ -254,7 +255,9 @@ impl Worker {
             // The Lease of the hand-over lacks the step that the worker reported: the journal did not apply that write.
             // So the worker begins with a read again.
             Stage::Rest if state.step.is_none() => self.stage = Stage::Read,
-            Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => {
+            // An operator may make the APIService local by hand while this server has no Lease to write. Without this
+            // check, the watches at this server would then stay open, and show no changes of built-in Leases.
+            Stage::Rest if is_idle && matches!(state.step, Some(Step::Serving | Step::WrittenBack)) => {
                 self.send(Purpose::Look, BuiltInCommand::Look);
             }
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Rest => {}
@@ -315,7 +318,11 @@ impl Worker {
                     self.stage = Stage::Read;
                     self.reads_all |= purpose == Purpose::Read;
                 }
-                say(table, storage, None, &why, now);
+                // No command waits for a check of the APIService. A message would also renew the Lease of the
+                // hand-over, so that the worker feeds renewals again.
+                if purpose != Purpose::Look {
+                    say(table, storage, None, &why, now);
+                }
             }
         }
     }
