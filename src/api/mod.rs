@@ -524,11 +524,39 @@ impl Api {
         if self.storage.is_loading() {
             return Err(ApiError::Loading);
         }
-        self.handover.check_list_or_watch(call, verb)?;
+        match self.handover.check_list_or_watch(call, verb) {
+            Err(expired @ ApiError::Expired { .. }) if verb == Some(Verb::Watch) => {
+                return self.refuse_watch(table, call, route, expired);
+            }
+            checked => checked?,
+        }
         if names_version(call) || self.may_be_behind() {
             return self.decide_when_fresh(table, call, route);
         }
         self.decide(table, call, route)
+    }
+
+    /// Replies to a watch from an expired `resourceVersion`. As in kube-apiserver, the watch begins, and ends with an
+    /// ERROR event. client-go's `RetryWatcher` gives up a version only after such an event. It repeats a watch that
+    /// gets the status 410, later also at kube-apiserver. There, a version of this server never expires.
+    ///
+    /// # Errors
+    /// [`ApiError`] if the options of the watch are invalid. `expired` if the request is no watch.
+    #[cold]
+    fn refuse_watch(
+        &mut self,
+        table: &mut Table,
+        call: &Call<'_>,
+        route: &Route<'_>,
+        expired: ApiError,
+    ) -> Result<Reply, ApiError> {
+        match self.decide(table, call, route)? {
+            Reply::Watch(mut spec) => {
+                spec.start = WatchStart::Refused(Box::new(expired));
+                Ok(Reply::Watch(spec))
+            }
+            Reply::Job(_) | Reply::Response(_) | Reply::Waiting(_) => Err(expired),
+        }
     }
 
     /// Decides a request from the current table. Then carries out the verdict.

@@ -19,8 +19,9 @@
 //!
 //! During a rollback, no client may write to this server. So the copies of its Leases in built-in storage stay current.
 //!
-//! - Watches end with 410. A list at a `resourceVersion` that this server issued also gets 410. Without the 410,
-//!   clients would watch built-in storage from such a version, and would never get an event.
+//! - Watches end with an ERROR event with 410. So does a watch that begins at a `resourceVersion` of this server. A
+//!   list at such a version gets 410. Without the 410, clients would watch built-in storage from such a version, and
+//!   would never get an event.
 //! - A list in progress ends with 410, or is cut off if its response has begun. A slow client would otherwise get its
 //!   `resourceVersion` so late that it begins its watch at kube-apiserver.
 //! - After a 410, clients list without a `resourceVersion`. Such a list gets 429 until kube-apiserver serves Leases
@@ -254,11 +255,15 @@ impl Handover {
         if self.freezes == freezes { Ok(()) } else { Err(given_back()) }
     }
 
-    /// Returns the error for an update whose `resourceVersion` is not that of the current Lease. During a takeover, an
-    /// update with a `resourceVersion` of built-in storage gets 429, since this server may not have imported that
-    /// version yet.
-    pub(super) fn refuse_version(&self, name: &str, version: u64) -> ApiError {
-        if self.imports_built_in() && version < BUILT_IN_VERSIONS_END {
+    /// Returns the error for an update whose `resourceVersion`, `version`, is not that of the `current` Lease. A client
+    /// that gets 409 reads the Lease again.
+    ///
+    /// In [`Mode::Renewals`], this server may not have imported `version` yet. The update then gets 429, since the same
+    /// update succeeds after the import. In [`Mode::Following`], a request that fails with 409 waits for a round, and
+    /// is then decided again. So this server has imported `version` by then.
+    pub(super) fn refuse_version(&self, name: &str, current: &Object, version: u64) -> ApiError {
+        let is_newer = |known: u64| known < version && version < BUILT_IN_VERSIONS_END;
+        if self.mode == Mode::Renewals && current.built_in_version().is_some_and(is_newer) {
             ApiError::HandingOver
         } else {
             ApiError::Conflict { name: name.to_owned() }
@@ -268,8 +273,8 @@ impl Handover {
     /// Checks that clients may list or watch Leases in the current mode.
     ///
     /// # Errors
-    /// 429 if the hand-over forbids the request. In [`Mode::Frozen`], 410 for a page of a list, and for a
-    /// `resourceVersion` that this server issued, so that the client forgets that version.
+    /// 429 if the hand-over forbids the request. In [`Mode::Frozen`], [`ApiError::Expired`] for a page of a list, and
+    /// for a `resourceVersion` that this server issued, so that the client forgets that version.
     pub(super) fn check_list_or_watch(&self, call: &Call<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
         if !matches!(self.mode, Mode::Renewals | Mode::Frozen) || !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Ok(());
@@ -432,6 +437,13 @@ impl Api {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Reply;
+    use crate::auth::Credentials;
+    use crate::handover::PHASE;
+    use crate::http::{Method, NoLines, RequestHead};
+    use crate::table::object::RenewedTimes;
+    use crate::timestamp::{MicroTime, Time};
+    use crate::watch::WatchStart;
 
     #[test]
     fn the_metrics_show_which_side_serves_the_leases() {
@@ -449,6 +461,73 @@ mod tests {
         }
         for phase in [Phase::Undo, Phase::Freeze, Phase::Hold] {
             assert_eq!(stats(Some(phase), Some(Step::NotOurs)), (false, false), "{phase:?} has ended");
+        }
+    }
+
+    #[test]
+    fn only_a_version_that_is_not_imported_yet_gets_429() {
+        let mut table = Table::new(ResourceVersion(BUILT_IN_VERSIONS_END), 100, usize::MAX);
+        let mut lease = Lease::default();
+        (lease.metadata.namespace, lease.metadata.name) = ("n".into(), "a".into());
+        lease.metadata.resource_version = "42".into();
+        table.create(lease);
+        let waits = |table: &Table, mode, version| {
+            let (_, current) = table.find("n", "a").expect("a Lease");
+            let error = Handover { mode, ..Handover::default() }.refuse_version("a", current, version);
+            assert!(matches!(error, ApiError::HandingOver | ApiError::Conflict { .. }), "{error:?}");
+            error == ApiError::HandingOver
+        };
+        assert!(waits(&table, Mode::Renewals, 43));
+        assert!(!waits(&table, Mode::Renewals, 41), "outdated");
+        assert!(!waits(&table, Mode::Renewals, BUILT_IN_VERSIONS_END), "a version of this server");
+        assert!(!waits(&table, Mode::Following, 43), "the table has every version after a round");
+        let (slot, _) = table.find("n", "a").expect("a Lease");
+        table.renew(slot, RenewedTimes { renew_time: MicroTime(1), managed_time: None });
+        assert!(!waits(&table, Mode::Renewals, 42), "renewed here");
+    }
+
+    #[test]
+    fn a_watch_that_begins_during_a_rollback_ends_with_an_error_event() {
+        let mut table = Table::new(ResourceVersion(BUILT_IN_VERSIONS_END), 100, usize::MAX);
+        let mut lease = Lease::default();
+        (lease.metadata.namespace, lease.metadata.name) = (NAMESPACE.into(), NAME.into());
+        lease.metadata.annotations.insert(PHASE.into(), Phase::Freeze.name().into());
+        table.create(lease);
+        let mut api = Api::new();
+        let now = Now { ms: 0, wall: Time(0) };
+        api.hand_over(&mut table, now);
+        let mut reply = |query: &str| {
+            let head = RequestHead {
+                method: Method::Get,
+                path: "/apis/coordination.k8s.io/v1/leases",
+                query,
+                accept: None,
+                content_type: None,
+                user_agent: None,
+                fields: &NoLines,
+            };
+            api.handle(&mut table, &head, &[], None, &Credentials::insecure(), now)
+        };
+        let version = BUILT_IN_VERSIONS_END;
+        let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+        for options in ["", initial] {
+            match reply(&format!("watch=1&resourceVersion={version}&{options}")) {
+                Reply::Watch(spec) => match spec.start {
+                    WatchStart::Refused(error) => assert_eq!(*error, given_back(), "{options}"),
+                    other => panic!("{options}: {other:?}"),
+                },
+                other => panic!("{options}: {other:?}"),
+            }
+        }
+        for (query, expected) in [
+            (format!("resourceVersion={version}"), 410),
+            (format!("watch=1&resourceVersion={version}&resourceVersionMatch=Exact"), 422),
+            ("watch=1&resourceVersion=42".to_owned(), 429),
+        ] {
+            match reply(&query) {
+                Reply::Response(response) => assert_eq!(response.status, expected, "{query}"),
+                other => panic!("{query}: {other:?}"),
+            }
         }
     }
 }
