@@ -95,6 +95,14 @@ impl Ticket {
     }
 }
 
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // `Tickets::kept` may contain this ticket for long. An outcome that nobody has taken would hold a Lease in
+        // memory.
+        self.0.outcome.set(Outcome::Pending);
+    }
+}
+
 impl Tickets {
     /// Creates a ticket, and the handle that settles it.
     pub(super) fn make(&mut self, number: u64) -> (Ticket, Settle) {
@@ -134,3 +142,19 @@ impl Settle {
 
 /// Maximum number of tickets in `Tickets::kept`.
 const KEPT_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_ticket_holds_no_outcome() {
+        let mut tickets = Tickets::default();
+        let (ticket, settle) = tickets.make(1);
+        settle.settle(Outcome::Failed(Failure::NoSpace));
+        assert!(ticket.is_settled());
+        drop(ticket);
+        let kept = tickets.kept.front().expect("the memory of the ticket");
+        assert!(matches!(kept.outcome.replace(Outcome::Pending), Outcome::Pending));
+    }
+}
