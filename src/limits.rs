@@ -325,9 +325,10 @@ pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 /// 429.
 pub const OUTLIVED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Number of replaced or deleted long Leases that each write checks again while the limit [`OUTLIVED_BYTES_MAX`] is
-/// exceeded. A Lease that no list holds any more then no longer counts.
-pub const OUTLIVED_SWEPT_PER_WRITE: usize = 256;
+/// Number of replaced or deleted long Leases that a write checks again at once while the limit [`OUTLIVED_BYTES_MAX`]
+/// is exceeded. A Lease that no list holds any more then no longer counts. The write checks as many again if at least
+/// one of them no longer counts.
+pub const OUTLIVED_SWEPT_AT_ONCE: usize = 256;
 
 // ---- Waiting: requests that cannot get a response yet ----
 

@@ -24,7 +24,7 @@ mod usage;
 
 use crate::lease::Lease;
 use crate::lease::managed_fields::SharedTexts;
-use crate::limits::{METERED_BYTES_MIN, OUTLIVED_BYTES_MAX, OUTLIVED_SWEPT_PER_WRITE};
+use crate::limits::{METERED_BYTES_MIN, OUTLIVED_BYTES_MAX, OUTLIVED_SWEPT_AT_ONCE};
 use crate::resource::ResourceVersion;
 pub use prefetch::{PREFETCH_MAX, PrefetchKey};
 pub use usage::{NamespaceQuota, QuotaExceeded, Reserved};
@@ -161,12 +161,10 @@ impl Table {
         self.usage.metered()
     }
 
-    /// Re-examines some long Leases that the table has replaced or deleted, if running lists may still hold too many
-    /// bytes of such Leases.
+    /// Re-examines long Leases that the table has replaced or deleted, if running lists may still hold too many bytes
+    /// of such Leases. Stops when some of them in a row are all still in memory.
     pub fn sweep_outlived(&mut self) {
-        if self.has_too_much_outlived() {
-            self.outlived.sweep(OUTLIVED_SWEPT_PER_WRITE);
-        }
+        while self.has_too_much_outlived() && self.outlived.sweep(OUTLIVED_SWEPT_AT_ONCE) {}
     }
 
     /// Whether a write must be refused, because running lists still hold too many bytes of long Leases that the table

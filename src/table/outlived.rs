@@ -36,16 +36,19 @@ impl Outlived {
         self.sweep(2);
     }
 
-    /// Checks the next `states_max` traces, and drops each trace whose Lease is no longer in memory.
-    pub(super) fn sweep(&mut self, states_max: usize) {
-        for _ in 0..states_max.min(self.traces.len()) {
-            let Some((trace, bytes)) = self.traces.pop_front() else { return };
+    /// Checks the next `states_max` traces, and drops each trace whose Lease is no longer in memory. Returns whether a
+    /// trace was dropped.
+    pub(super) fn sweep(&mut self, states_max: usize) -> bool {
+        let traces_before = self.traces.len();
+        for _ in 0..states_max.min(traces_before) {
+            let Some((trace, bytes)) = self.traces.pop_front() else { break };
             if trace.is_held() {
                 self.traces.push_back((trace, bytes));
             } else {
                 self.bytes -= bytes;
             }
         }
+        self.traces.len() < traces_before
     }
 
     /// Returns the estimated memory of the traced Leases, in bytes. A Lease that was freed after its last check still
@@ -81,8 +84,9 @@ mod tests {
         assert!((200_000..250_000).contains(&each), "the text and its encoding: {each}");
         assert_eq!(outlived.bytes(), 10 * each);
         let kept: Vec<_> = held.into_iter().take(3).collect();
-        outlived.sweep(100);
+        assert!(outlived.sweep(100));
         assert_eq!(outlived.bytes(), 3 * each);
+        assert!(!outlived.sweep(100), "all are held");
         // Adds a hundred more Leases and frees each one at once. Each `push` checks two traces, so the bytes of the
         // freed Leases do not add up.
         for _ in 0..100 {
@@ -90,7 +94,7 @@ mod tests {
             assert!(outlived.bytes() <= 6 * each, "{} of {each} each", outlived.bytes());
         }
         drop(kept);
-        outlived.sweep(100);
+        while outlived.sweep(1) {}
         assert_eq!((outlived.bytes(), outlived.traces.len()), (0, 0));
     }
 }
