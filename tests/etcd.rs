@@ -615,6 +615,9 @@ fn a_failed_start_is_reported_in_one_line() {
     let url = etcd.url();
     let line = failure(&["--etcd-servers", &url, "--etcd-prefix=/registry"]);
     assert!(line.contains("/registry") && line.contains("another product"), "{line}");
+    etcd.put("/newer/format", b"coordination-apiserver 2");
+    let line = failure(&["--etcd-servers", &url, "--etcd-prefix=/newer"]);
+    assert!(line.contains("run the release that wrote it") && !line.contains("--etcd-prefix"), "{line}");
     let over_tls = url.replace("http", "https");
     thread::scope(|scope| {
         // Both starts fail only at the timeout for etcd, so they run at the same time.

@@ -14,8 +14,10 @@ use super::messages::prefix_end;
 use crate::engine::SnapshotId;
 use std::ops::Range;
 
-/// Value of the key `format`.
+/// Value of the key `format`: the product, and the number of the format.
 pub(super) const FORMAT: &[u8] = b"coordination-apiserver 1";
+/// Beginning of the key `format` in each release of this product.
+pub(super) const PRODUCT: &[u8] = b"coordination-apiserver ";
 
 /// The keys of a store below one prefix.
 #[derive(Clone, Debug)]

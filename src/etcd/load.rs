@@ -1,7 +1,7 @@
 //! Reads the whole store at one revision, at startup.
 
 use super::client::{Client, Failure};
-use super::keys::{FORMAT, Keys};
+use super::keys::{FORMAT, Keys, PRODUCT};
 use super::messages::{KeyValue, RangeRequest};
 use super::state::SharedState;
 use crate::engine::{EngineError, Entry, Position, SnapshotId};
@@ -134,7 +134,11 @@ pub(super) async fn check_format(client: &Client, keys: &Keys) -> Result<(), Eng
     let foreign = |what: &str| EngineError::Io { what: config.store(), cause: io::Error::other(what.to_owned()) };
     match format {
         Some(kv) if kv.value == FORMAT => Ok(()),
-        Some(_) => Err(foreign("the prefix holds keys of another release or product; use another --etcd-prefix")),
+        // Under another prefix, this replica would serve a second set of Leases.
+        Some(kv) if kv.value.starts_with(PRODUCT) => {
+            Err(foreign("another release wrote the store in another format; run the release that wrote it"))
+        }
+        Some(_) => Err(foreign("the prefix holds keys of another product; use another --etcd-prefix")),
         None => {
             // Both reads use one revision, since another replica may create the store between the reads.
             let any = RangeRequest { keys_only: true, limit: 1, ..all(keys.all(), revision) };
