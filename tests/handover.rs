@@ -13,7 +13,10 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::env;
+use std::fs;
 use std::io;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -702,6 +705,35 @@ fn a_deletion_just_before_a_crash_reaches_built_in_storage() {
     rig.server.restart();
     eventually("the deletion", || rig.built_in("a").is_none());
     assert!(rig.built_in("b").is_some());
+}
+
+/// An operator restores the etcd of kube-apiserver from a backup: etcd starts again with an older copy of its data.
+#[test]
+fn a_restored_built_in_storage_gets_the_changes_since_the_backup_again() {
+    let Some(mut rig) = Rig::start("disk") else { return };
+    rig.put_built_in("a", "h", EARLY);
+    rig.put_built_in("b", "h", EARLY);
+    rig.reach("import", "imported");
+    rig.register(true);
+    rig.reach("serve", "serving");
+    let backup = |data: &Path| data.with_extension("backup");
+    rig.etcd.restart_after(|data| {
+        let copied = Command::new("cp").arg("-r").arg(data).arg(backup(data)).status();
+        assert!(copied.is_ok_and(|status| status.success()), "the data folder can be copied");
+    });
+    assert_eq!(rig.update(rig.lease("a"), &version_of(&rig.lease("a")), acquire), 200);
+    assert_eq!(rig.call("DELETE", &path(NAMESPACE, "b"), "").0, 200);
+    let is_fed = |rig: &Rig| rig.built_in("a").is_some_and(|a| a.contains("other")) && rig.built_in("b").is_none();
+    eventually("the changes are fed", || is_fed(&rig));
+
+    rig.etcd.restart_after(|data| {
+        fs::remove_dir_all(data).expect("the data folder can be removed");
+        fs::rename(backup(data), data).expect("the backup can be restored");
+    });
+    assert!(!is_fed(&rig), "the backup has the former holder");
+    // The worker learns of the restore with its next write.
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("c")).0, 201);
+    eventually("the changes are fed again", || is_fed(&rig));
 }
 
 #[test]

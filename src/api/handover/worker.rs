@@ -309,10 +309,16 @@ impl Worker {
                 let why = "the APIService does not name a Service";
                 say(table, storage, Some(Step::NotOurs), why, now);
             }
-            BuiltInEvent::Failed(why) => {
+            BuiltInEvent::Failed { why, is_lost } => {
                 self.errors += 1;
                 tracing::warn!(why, "a command to built-in storage failed; the hand-over of Leases tries again");
                 self.feed.end(true, now);
+                if is_lost && state.step == Some(Step::Serving) {
+                    // Built-in storage may have earlier holders again, and Leases that this server has deleted. So the
+                    // worker reads all Leases, and feeds those that differ, as after a start.
+                    self.reads_all = true;
+                    self.begin(state);
+                }
                 (self.stage_ms, self.feed_ms) = (now.ms + RETRY_MS, now.ms + RETRY_MS);
                 if purpose != Purpose::Feed && self.stage != Stage::Rest {
                     self.stage = Stage::Read;

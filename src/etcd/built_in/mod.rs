@@ -84,7 +84,12 @@ pub enum BuiltInEvent {
     /// The APIService names no Service. If the command was a write, the remaining Leases were not written.
     NotOurs,
     /// The command has failed.
-    Failed(String),
+    Failed {
+        /// The reason.
+        why: String,
+        /// Whether etcd may have lost Leases that this process has read or written: etcd was restored from a backup.
+        is_lost: bool,
+    },
 }
 
 /// The event loop's port to built-in storage.
@@ -135,15 +140,15 @@ async fn serve(config: Config, mut commands: UnboundedReceiver<BuiltInCommand>, 
                     // After [`Failure::Lost`], for example because etcd was restored from a backup, everything that
                     // this process knows about built-in storage is discarded.
                     let is_lost = matches!(failure, Failure::Lost(_));
-                    let event = BuiltInEvent::Failed(failure.into_error(&config).to_string());
+                    let event = BuiltInEvent::Failed { why: failure.into_error(&config).to_string(), is_lost };
                     if is_lost {
                         storage = open();
                     }
                     event
                 }
-                Err(_) => BuiltInEvent::Failed(format!("no answer from {}", config.store())),
+                Err(_) => BuiltInEvent::Failed { why: format!("no answer from {}", config.store()), is_lost: false },
             },
-            Err(error) => BuiltInEvent::Failed(error.to_string()),
+            Err(error) => BuiltInEvent::Failed { why: error.to_string(), is_lost: false },
         };
         if !say(event) {
             return;

@@ -95,6 +95,9 @@ impl BuiltInStorage {
             self.revision = 0;
         }
         let (keys, revision) = self.range(0, !is_complete, 0).await?;
+        if !is_complete && keys.iter().any(|kv| self.contradicts(kv)) {
+            return Err(Failure::Lost("Leases went back: etcd was restored".to_owned()));
+        }
         let present: HashSet<_> = keys.iter().filter_map(|kv| self.key_of(kv)).collect();
         let values = match is_complete {
             true => keys,
@@ -145,6 +148,12 @@ impl BuiltInStorage {
                 _ => return Ok((found, request.revision)),
             }
         }
+    }
+
+    /// Whether a Lease in etcd contradicts the last read. A restore of etcd may raise all later revisions. Then the
+    /// revision of etcd does not go back, but the revisions of Leases do.
+    fn contradicts(&self, kv: &KeyValue) -> bool {
+        self.key_of(kv).is_some_and(|key| went_back(self.seen.get(&key), kv.mod_revision, self.revision))
     }
 
     fn key_of(&self, kv: &KeyValue) -> Option<String> {
@@ -275,6 +284,12 @@ impl BuiltInStorage {
     }
 }
 
+/// Whether a Lease has gone back to an earlier state. `revision` is that of the Lease's last write. `read_at` is the
+/// revision of the last read. That read has seen each write up to `read_at`, so `seen` must have the same revision.
+fn went_back(seen: Option<&Seen>, revision: i64, read_at: u64) -> bool {
+    revision.cast_unsigned() <= read_at && seen.is_none_or(|seen| seen.revision != revision)
+}
+
 /// Returns how many of the first `leases` one transaction can write.
 fn batch_len(leases: &[Wanted]) -> usize {
     let mut bytes = 0;
@@ -288,6 +303,18 @@ fn batch_len(leases: &[Wanted]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_with_an_earlier_revision_than_seen_went_back() {
+        let seen = |revision| Some(Seen { revision, hash: 0 });
+        let is_back = |seen: Option<Seen>, revision| went_back(seen.as_ref(), revision, 20);
+        assert!(!is_back(seen(10), 10), "unchanged since the last read");
+        assert!(!is_back(seen(10), 21) && !is_back(None, 21), "another client has written the Lease");
+        assert!(!is_back(seen(25), 25), "this process has written the Lease");
+        assert!(is_back(seen(15), 10), "etcd has lost a write that a read has seen");
+        assert!(is_back(seen(25), 10), "etcd has lost a write of this process");
+        assert!(is_back(None, 10), "etcd has a Lease that was deleted before");
+    }
 
     #[test]
     fn batches_are_bounded_by_number_and_by_bytes() {
