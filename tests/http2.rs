@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use support::client::Client;
 use support::exposition::Exposition;
 use support::frames::{
-    ACK, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PREFACE, RST_STREAM, SETTINGS,
-    cancel, frame, request, request_block, settings, window_update,
+    DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PREFACE, RST_STREAM, cancel, frame,
+    get, hello, request, request_block, settings, window_update,
 };
 use support::http2::{End, Http2Client, Message};
 use support::server::{TestServer, is_durable};
@@ -139,7 +139,7 @@ fn a_long_list_and_a_watch_go_through_a_small_window() {
 #[test]
 fn the_flow_control_window_is_respected_to_the_octet() {
     let mut frames = Frames::open_with(&SERVER.endpoint(), &[(INITIAL_WINDOW_SIZE, 10)]);
-    frames.send(request(1, "GET", "/version", &[], true));
+    frames.send(get(1, "/version"));
     let first = frames.recv_until(|frame| frame.frame_type == DATA);
     assert_eq!((first.payload.len(), first.ends_stream()), (10, false));
     frames.round_trip();
@@ -156,7 +156,7 @@ fn a_watcher_that_does_not_read_does_not_delay_others() {
     let target = lease::collection("deaf");
     let watch = format!("{target}?watch=true");
     let mut frames = Frames::open_with(&SERVER.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
-    frames.send([request(1, "GET", &watch, &[], true), request(3, "GET", &watch, &[], true)].concat());
+    frames.send([get(1, &watch), get(3, &watch)].concat());
     frames.send([window_update(0, 1 << 20), window_update(3, 1 << 20)].concat());
     frames.round_trip();
     let mut other = Http2Client::open(&SERVER.endpoint());
@@ -314,7 +314,7 @@ fn a_stop_does_not_wait_for_clients_that_do_not_read() {
     let server = TestServer::start();
     let mut frames = Frames::open_with(&server.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
     let half = request(3, "POST", &lease::collection("stop"), &[], false);
-    frames.send([request(1, "GET", "/version", &[], true), half].concat());
+    frames.send([get(1, "/version"), half].concat());
     frames.round_trip();
     let begun = Instant::now();
     server.shutdown_handle().shutdown();
@@ -330,7 +330,7 @@ fn upgrade(endpoint: &Endpoint, method: &str, target: &str) -> Frames {
     ));
     let switched = frames.recv_through(b"\r\n\r\n");
     assert!(switched.starts_with(b"HTTP/1.1 101 "), "{}", shown(&switched));
-    frames.send([PREFACE, &settings(&[]), &frame(SETTINGS, ACK, 0, &[])].concat());
+    frames.send(hello(&[]));
     frames
 }
 
@@ -342,7 +342,7 @@ fn an_upgraded_request_is_answered_on_the_first_stream() {
         let head = answer.iter().find(|frame| frame.frame_type == HEADERS).unwrap();
         assert_eq!(frames.status_of(head), 200);
         assert_eq!(answer.iter().any(|frame| frame.frame_type == DATA), has_body, "{method}: {answer:?}");
-        frames.send(request(3, "GET", "/healthz", &[], true));
+        frames.send(get(3, "/healthz"));
         assert!(frames.recv_to_end_of(3).last().unwrap().ends_stream());
     }
 }
@@ -394,7 +394,7 @@ fn requests_that_cannot_be_upgraded_are_answered_in_http_1_1() {
 #[test]
 fn prior_knowledge_is_recognized_octet_by_octet() {
     let mut frames = Frames::connect(&SERVER.endpoint());
-    let all = [PREFACE, &settings(&[]), &request(1, "GET", "/healthz", &[], true)].concat();
+    let all = [PREFACE, &settings(&[]), &get(1, "/healthz")].concat();
     for octet in all {
         frames.send([octet]);
     }
@@ -421,7 +421,7 @@ fn a_field_list_that_is_too_large_is_answered_431() {
     frames.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
     let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
     assert_eq!((frames.status_of(&head), head.ends_stream()), (431, true));
-    frames.send(request(3, "GET", "/healthz", &[], true));
+    frames.send(get(3, "/healthz"));
     let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
     assert_eq!(frames.status_of(&head), 200, "the connection lives");
 }
@@ -464,6 +464,6 @@ fn a_field_block_may_come_in_continuations_over_tls() {
 #[test]
 fn a_request_is_answered_after_the_client_sends_goaway() {
     let mut frames = Frames::open(&SERVER.endpoint());
-    frames.send([request(1, "GET", "/healthz", &[], true), frame(GOAWAY, 0, 0, &[0; 8])].concat());
+    frames.send([get(1, "/healthz"), frame(GOAWAY, 0, 0, &[0; 8])].concat());
     assert!(frames.recv_to_end_of(1).last().unwrap().ends_stream());
 }

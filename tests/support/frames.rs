@@ -1,7 +1,7 @@
 //! HTTP/2 by hand (RFC 9113 §4 and §6): tests write frames octet by octet, valid or not, and read the server's frames.
 
-use super::shown;
 use super::stream::{Endpoint, Stream};
+use super::{lease, shown};
 use coordination_apiserver::hpack::{Decoder, DecoderLimits, FieldBuf};
 use std::io::{self, Write};
 use std::thread::{self, JoinHandle};
@@ -47,6 +47,26 @@ pub(crate) fn window_update(stream: u32, increment: u32) -> Vec<u8> {
 /// Encodes RST_STREAM with the code CANCEL.
 pub(crate) fn cancel(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())
+}
+
+/// Encodes what a client sends first: the preface, SETTINGS with these values, and an ACK of the server's SETTINGS.
+pub(crate) fn hello(values: &[(u16, u32)]) -> Vec<u8> {
+    [PREFACE, &settings(values), &frame(SETTINGS, ACK, 0, &[])].concat()
+}
+
+/// Encodes a GET request.
+pub(crate) fn get(stream: u32, path: &str) -> Vec<u8> {
+    request(stream, "GET", path, &[], true)
+}
+
+/// Encodes a request to watch the Leases of the namespace `n`. The watch lasts until the client ends it.
+pub(crate) fn watch(stream: u32) -> Vec<u8> {
+    get(stream, &format!("{}?watch=true", lease::collection("n")))
+}
+
+/// Encodes a creation of a Lease in the namespace `n`, up to its body.
+pub(crate) fn post(stream: u32) -> Vec<u8> {
+    request(stream, "POST", &lease::collection("n"), &[("content-type", "application/json")], false)
 }
 
 /// Encodes HEADERS of a request, in one frame.
@@ -120,7 +140,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// Connects with prior knowledge or ALPN, and sends the preface and empty SETTINGS.
+    /// Connects with prior knowledge or ALPN, and sends [`hello`] with empty SETTINGS.
     ///
     /// # Panics
     /// If the connection fails.
@@ -133,7 +153,7 @@ impl Frames {
     #[track_caller]
     pub(crate) fn open_with(endpoint: &Endpoint, values: &[(u16, u32)]) -> Self {
         let mut frames = Self::connect(endpoint);
-        frames.send([PREFACE, &settings(values), &frame(SETTINGS, ACK, 0, &[])].concat());
+        frames.send(hello(values));
         frames
     }
 
