@@ -16,8 +16,8 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -108,41 +108,50 @@ fn the_handover_lease_gives_phase_and_step() {
 /// Response of a fake server: the HTTP status and the body. With `None`, the server closes the connection.
 type Answer = Option<(u16, Value)>;
 
-/// Starts a fake server, and returns its URL. `answer` gets the request line of each request.
-fn serve(mut answer: impl FnMut(&str) -> Answer + Send + 'static) -> String {
+/// Starts a fake server, and returns its URL. Each connection has a thread of its own, in which `answer` gets the
+/// request line. So a request that `answer` leaves without an answer delays no other request.
+pub(super) fn serve(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let answer = Arc::new(answer);
     thread::spawn(move || {
         for socket in listener.incoming() {
-            let mut socket = BufReader::new(socket.expect("a connection"));
-            let (mut request, mut body_len) = (String::new(), 0);
-            socket.read_line(&mut request).expect("a request line");
-            loop {
-                let mut field = String::new();
-                socket.read_line(&mut field).expect("a field");
-                let field = field.trim_end().to_ascii_lowercase();
-                if field.is_empty() {
-                    break;
-                }
-                if let Some(value) = field.strip_prefix("content-length:") {
-                    body_len = value.trim().parse().expect("a length");
-                }
-            }
-            socket.read_exact(&mut vec![0; body_len]).expect("a body");
-            let Some((status, body)) = answer(&request) else { continue };
-            let body = body.to_string();
-            let head = format!("HTTP/1.1 {status} -\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-            socket.get_mut().write_all(format!("{head}{body}").as_bytes()).expect("written");
+            let (socket, answer) = (socket.expect("a connection"), Arc::clone(&answer));
+            thread::spawn(move || serve_one(socket, &*answer));
         }
     });
     url
+}
+
+/// Answers the one request of a connection. Fails if the client closes the connection earlier.
+fn serve_one(socket: TcpStream, answer: &dyn Fn(&str) -> Answer) -> io::Result<()> {
+    let mut socket = BufReader::new(socket);
+    let (mut request, mut body_len) = (String::new(), 0);
+    socket.read_line(&mut request)?;
+    loop {
+        let mut field = String::new();
+        socket.read_line(&mut field)?;
+        let field = field.trim_end().to_ascii_lowercase();
+        if field.is_empty() {
+            break;
+        }
+        if let Some(value) = field.strip_prefix("content-length:") {
+            body_len = value.trim().parse().expect("a length");
+        }
+    }
+    socket.read_exact(&mut vec![0; body_len])?;
+    let Some((status, body)) = answer(&request) else { return Ok(()) };
+    let body = body.to_string();
+    let head = format!("HTTP/1.1 {status} -\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    socket.get_mut().write_all(format!("{head}{body}").as_bytes())
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {
     runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
-fn missing() -> Answer {
+/// Returns the answer to a request for a missing object.
+pub(super) fn missing() -> Answer {
     let (status, reason) = ("Failure", "NotFound");
     let body = json!({"kind": "Status", "apiVersion": "v1", "status": status, "reason": reason, "code": NOT_FOUND});
     Some((NOT_FOUND, body))
@@ -205,11 +214,8 @@ fn a_rollback_stops_for_a_replica_that_answers_without_its_store() {
 #[test]
 fn a_kube_apiserver_that_was_silent_during_a_rollback_is_reported() {
     for (silent, reports) in [(0, 0), (2, 1)] {
-        let mut asked = 0;
-        let apiserver = serve(move |_| {
-            asked += 1;
-            if asked > silent { missing() } else { None }
-        });
+        let asked = AtomicUsize::new(0);
+        let apiserver = serve(move |_| if asked.fetch_add(1, Ordering::SeqCst) < silent { None } else { missing() });
         let replica = serve(|_| serving("ours"));
         let mut lines = Vec::new();
         let mut say = |line: &str| lines.push(line.to_owned());

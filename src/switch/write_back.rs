@@ -310,9 +310,8 @@ mod tests {
     use super::*;
     use crate::switch::block_on;
     use crate::switch::phase::Handover;
+    use crate::switch::tests::{missing, serve};
     use serde_json::json;
-    use std::io::{Read as _, Write as _};
-    use std::net::TcpListener;
     use std::slice;
     use std::thread;
     use std::time::Instant;
@@ -398,50 +397,29 @@ mod tests {
 
     /// Starts a server that is kube-apiserver and replica at once, and returns its URL. The server has no Lease. It has
     /// the policy with the id `policy`, if any. It answers reads, and leaves writes without an answer.
-    fn serve(policy: Option<&'static str>) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("bound");
-        thread::spawn(move || {
-            for socket in listener.incoming() {
-                let mut socket = socket.expect("a connection");
-                thread::spawn(move || {
-                    let mut request = [0; 4096];
-                    while let Ok(read @ 1..) = socket.read(&mut request) {
-                        if let Some(answer) = answer(&String::from_utf8_lossy(&request[..read]), policy) {
-                            _ = socket.write_all(answer.as_bytes());
-                        }
-                    }
-                });
+    fn serve_reads(policy: Option<&'static str>) -> String {
+        serve(move |request| {
+            let path = request.split([' ', '?']).nth(1).unwrap_or_default();
+            match policy {
+                _ if !request.starts_with("GET ") => loop {
+                    thread::park();
+                },
+                _ if path.ends_with("/leases") => {
+                    Some((200, json!({"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "items": []})))
+                }
+                Some(id) if path.contains("admission") => {
+                    let metadata = json!({"name": "p", "annotations": {"coordination-apiserver/id": id}});
+                    Some((200, json!({"metadata": metadata, "spec": {"policyName": "p"}})))
+                }
+                _ => missing(),
             }
-        });
-        format!("http://{address}")
-    }
-
-    /// Returns the answer of [`serve`] to a request; `None` to a write.
-    fn answer(request: &str, policy: Option<&str>) -> Option<String> {
-        let path = request.strip_prefix("GET ")?.split([' ', '?']).next()?;
-        let (status, body) = match policy {
-            _ if path.ends_with("/leases") => {
-                ("200 OK", json!({"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "items": []}))
-            }
-            Some(id) if path.contains("admission") => (
-                "200 OK",
-                json!({
-                    "metadata": {"name": "p", "annotations": {"coordination-apiserver/id": id}},
-                    "spec": {"policyName": "p"},
-                }),
-            ),
-            _ => ("404 Not Found", json!({"status": "Failure", "reason": "NotFound", "code": NOT_FOUND})),
-        };
-        let body = body.to_string();
-        let fields = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());
-        Some(format!("HTTP/1.1 {status}\r\n{fields}\r\n\r\n{body}"))
+        })
     }
 
     /// Writes new Leases back at a server that has the policy with the id `present`. This command has installed the
     /// policy `7`, of which this time is left. Returns the error.
     fn refusal(present: Option<&'static str>, left: Duration) -> String {
-        let url = serve(present);
+        let url = serve_reads(present);
         let ours: Vec<_> = (0..100).map(|number| lease("n", &number.to_string(), "u", "h", 1)).collect();
         let written = block_on(async {
             let clients = Clients::without_tls(&url, &url);
