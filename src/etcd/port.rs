@@ -44,38 +44,30 @@ const LOST_AFTER: Duration = Duration::from_secs(5);
 /// of the process, `LOST_AFTER` has passed, but few queries have run. The watch may then still deliver the put.
 const LOOKS_MIN: u32 = 4;
 
-/// The puts that are in etcd, but that the watch has not delivered.
-#[derive(Debug, Default)]
-struct Undelivered {
-    entry: Option<Behind>,
-    manifest: Option<Behind>,
-}
-
-/// The put of an entry or of a manifest, which the watch has not delivered.
+/// Puts in etcd that the watch has not delivered.
 #[derive(Clone, Copy, Debug)]
-struct Behind {
-    revision: u64,
+struct Undelivered {
+    /// What the first query found.
+    found: Found,
+    /// Time of the first query.
     since: Instant,
-    /// Number of queries that have found the put undelivered.
+    /// Number of queries up to now.
     looks: u32,
 }
 
-impl Behind {
-    /// Compares the revision of the last put in etcd with that of the last delivered put, as a query has found them at
-    /// `now`. Stores the undelivered put in `first`. Returns its revision if the put counts as lost.
-    fn look(first: &mut Option<Self>, delivered: u64, put: u64, now: Instant) -> Option<u64> {
-        if delivered >= put {
-            *first = None;
-            return None;
-        }
-        let anew = Self { revision: put, since: now, looks: 0 };
-        let behind = first.get_or_insert(anew);
-        if delivered >= behind.revision {
-            *behind = anew;
-        }
-        behind.looks += 1;
-        let is_lost = now.duration_since(behind.since) > LOST_AFTER && behind.looks > LOOKS_MIN;
-        is_lost.then_some(behind.revision)
+impl Undelivered {
+    /// Compares `found`, which a query has found at `now`, with what the watch has delivered. Stores undelivered puts
+    /// in `first`, until the watch has delivered all of them. Returns the puts if one of them counts as lost.
+    fn look(
+        first: &mut Option<Self>,
+        is_delivered: impl Fn(Found) -> bool,
+        found: Found,
+        now: Instant,
+    ) -> Option<Found> {
+        let behind = first.filter(|first| !is_delivered(first.found)).unwrap_or(Self { found, since: now, looks: 0 });
+        *first = (!is_delivered(found)).then_some(Self { looks: behind.looks + 1, ..behind });
+        let is_lost = |first: &Self| now.duration_since(first.since) > LOST_AFTER && first.looks > LOOKS_MIN;
+        first.filter(is_lost).map(|first| first.found)
     }
 }
 
@@ -133,7 +125,7 @@ impl Port for EtcdPort {
 /// Runs commands until the port is dropped.
 async fn serve(state: Rc<SharedState>, mut commands: Receiver<Command>) {
     spawn_local(look_at_waits(Rc::clone(&state)));
-    let undelivered = Rc::new(RefCell::new(Undelivered::default()));
+    let undelivered = Rc::new(RefCell::new(None));
     let mut load = Load::default();
     let mut is_following = false;
     while let Some(command) = commands.recv().await {
@@ -247,7 +239,7 @@ async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Fa
 }
 
 /// Finds the last entry in etcd. Repeats the query until etcd answers.
-async fn find_end(state: Rc<SharedState>, undelivered: Rc<RefCell<Undelivered>>) {
+async fn find_end(state: Rc<SharedState>, undelivered: Rc<RefCell<Option<Undelivered>>>) {
     state.begin(Wait::Look);
     let request = transaction::find_end(&state.keys);
     let delivered = state.delivered.get();
@@ -294,24 +286,23 @@ struct Found {
 
 /// Compares what a query has found at `now` with what the watch has delivered. Fails if the watch has not delivered an
 /// entry or a manifest for too long.
-fn look_behind(state: &SharedState, undelivered: &mut Undelivered, found: Found, now: Instant) {
+fn look_behind(state: &SharedState, undelivered: &mut Option<Undelivered>, found: Found, now: Instant) {
     let (entry, manifest) = (state.delivered.get().0, state.manifest_revision.get());
-    if entry >= found.entry && manifest >= found.manifest {
+    let is_delivered = |found: Found| entry >= found.entry && manifest >= found.manifest;
+    if is_delivered(found) {
         // The watch has delivered everything up to `revision`. So a reopened watch can start after `revision`, which
         // etcd is less likely to have compacted than an earlier revision.
         state.followed.set(state.followed.get().max(found.revision));
     }
     if state.is_waiting(Wait::Watch) {
         // A closed watch delivers nothing. Once it is open again, it needs time to deliver what it has missed.
-        *undelivered = Undelivered::default();
+        *undelivered = None;
         return;
     }
-    let entry = Behind::look(&mut undelivered.entry, entry, found.entry, now);
-    let manifest = Behind::look(&mut undelivered.manifest, manifest, found.manifest, now);
-    let lost = match (entry, manifest) {
-        (Some(position), _) => format!("position {position}"),
-        (None, Some(revision)) => format!("the manifest of revision {revision}"),
-        (None, None) => return,
+    let lost = match Undelivered::look(undelivered, is_delivered, found, now) {
+        Some(lost) if lost.entry > entry => format!("position {}", lost.entry),
+        Some(lost) => format!("the manifest of revision {}", lost.manifest),
+        None => return,
     };
     state.fail(Failure::Lost(format!("the watch has not delivered {lost}")));
 }
@@ -336,7 +327,7 @@ mod tests {
             let state = SharedState::new(client, sender);
             state.delivered.set(Position(DELIVERED));
             state.note_manifest(DELIVERED);
-            let (mut undelivered, begun) = (Undelivered::default(), Instant::now());
+            let (mut undelivered, begun) = (None, Instant::now());
             for seconds in 0..10 {
                 let is_closed = seconds < closed_seconds;
                 let note = if is_closed { SharedState::begin } else { SharedState::end };
@@ -379,17 +370,21 @@ mod tests {
 
     #[test]
     fn a_late_put_is_not_lost() {
-        let begun = Instant::now();
-        let at = |seconds| begun + Duration::from_secs(seconds);
-        let mut first = None;
-        assert_eq!(Behind::look(&mut first, 10, 12, at(0)), None);
+        let (mut first, begun) = (None, Instant::now());
+        let mut look = |delivered: u64, entry, seconds| {
+            let found = Found { entry, manifest: 0, revision: entry };
+            let now = begun + Duration::from_secs(seconds);
+            let lost = Undelivered::look(&mut first, |found| delivered >= found.entry, found, now);
+            assert!(lost.is_none(), "{lost:?} after {seconds} s");
+        };
+        look(10, 12, 0);
         // The process was paused, so too few queries have run.
-        assert_eq!(Behind::look(&mut first, 10, 13, at(60)), None);
+        look(10, 13, 60);
         for seconds in 61..64 {
             // The put of revision 12 was delivered meanwhile. The next put is new.
-            assert_eq!(Behind::look(&mut first, 12, 14, at(seconds)), None);
+            look(12, 14, seconds);
         }
-        assert_eq!(Behind::look(&mut first, 14, 14, at(64)), None);
+        look(14, 14, 64);
         assert!(first.is_none());
     }
 }
