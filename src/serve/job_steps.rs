@@ -3,7 +3,6 @@
 //! request when its response begins, and when the last part of its response is made.
 
 use super::Service;
-use crate::api::handover::Handover;
 use crate::api::job::{Job, JobError};
 use crate::clock::Now;
 use crate::form::Response;
@@ -23,8 +22,9 @@ pub(super) enum Begun {
 /// body. Most responses are then complete, and the server sends their length in the head.
 pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: usize) -> Begun {
     let mut body = Vec::new();
-    let stepped = check_handover(job, &service.api.handover)
-        .and_then(|()| job.step(&mut service.table, &mut service.api.storage, now, &mut body, bytes_max));
+    let permitted = service.api.handover.check_job(job);
+    let stepped =
+        permitted.and_then(|()| job.step(&mut service.table, &mut service.api.storage, now, &mut body, bytes_max));
     let metrics = &mut service.api.metrics;
     let response = match stepped {
         Ok(Stepped::More) if !job.has_head() => return Begun::Nothing,
@@ -52,25 +52,12 @@ pub(super) fn go_on(
     out: &mut Vec<u8>,
     bytes_max: usize,
 ) -> Result<Stepped, JobError> {
-    let stepped = check_handover(job, &service.api.handover)
-        .and_then(|()| job.step(&mut service.table, &mut service.api.storage, now, out, bytes_max));
+    let permitted = service.api.handover.check_job(job);
+    let stepped = permitted.and_then(|()| job.step(&mut service.table, &mut service.api.storage, now, out, bytes_max));
     if !matches!(stepped, Ok(Stepped::More)) {
         job.count_end(&mut service.api.metrics, now);
     }
     stepped
-}
-
-/// Checks that the hand-over still permits the rest of a job. The hand-over may have begun after the job.
-///
-/// # Errors
-/// [`JobError::Refused`] for a deletion, and for a list that a freeze has ended.
-fn check_handover(job: &Job, handover: &Handover) -> Result<(), JobError> {
-    let permitted = match job.freezes() {
-        _ if job.is_deletion() => handover.check_collection_deletion(),
-        Some(freezes) => handover.check_list_in_progress(freezes),
-        None => Ok(()),
-    };
-    permitted.map_err(JobError::Refused)
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ mod merge;
 mod state;
 mod worker;
 
+use super::job::{Job, JobError};
 use super::{Api, Call, Reclaim, ReplicaIdentity};
 use crate::api_error::ApiError;
 use crate::auth::Caller;
@@ -236,7 +237,7 @@ impl Handover {
     ///
     /// # Errors
     /// 429 with `Retry-After` if the hand-over forbids deletions.
-    pub fn check_collection_deletion(&self) -> Result<(), ApiError> {
+    pub(super) fn check_collection_deletion(&self) -> Result<(), ApiError> {
         if self.holds_writes() { Err(ApiError::HandingOver) } else { Ok(()) }
     }
 
@@ -246,13 +247,19 @@ impl Handover {
         self.freezes
     }
 
-    /// Checks that a list in progress may continue. `freezes` is the number that the list noted when it began.
+    /// Checks that a job in progress may continue.
     ///
     /// # Errors
-    /// 410 if clients have lost the permission to list since then. A client that got the rest of the list could begin
-    /// its watch at kube-apiserver, where a watch from a `resourceVersion` of this server gets no events.
-    pub fn check_list_in_progress(&self, freezes: u64) -> Result<(), ApiError> {
-        if self.freezes == freezes { Ok(()) } else { Err(given_back()) }
+    /// 429 for a deletion if the hand-over forbids deletions. 410 for a list if clients have lost the permission to
+    /// list since the list began. A client that got the rest of the list could begin its watch at kube-apiserver, where
+    /// a watch from a `resourceVersion` of this server gets no events.
+    pub fn check_job(&self, job: &Job) -> Result<(), JobError> {
+        let permitted = match job.freezes() {
+            _ if job.is_deletion() => self.check_collection_deletion(),
+            Some(freezes) if freezes != self.freezes => Err(given_back()),
+            _ => Ok(()),
+        };
+        permitted.map_err(JobError::Refused)
     }
 
     /// Returns the error for an update whose `resourceVersion`, `version`, is not that of the `current` Lease. A client

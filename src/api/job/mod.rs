@@ -249,8 +249,7 @@ impl Job {
     }
 
     /// Whether the next step may delete Leases.
-    #[must_use]
-    pub fn is_deletion(&self) -> bool {
+    pub(super) fn is_deletion(&self) -> bool {
         matches!(self.stage, Stage::Delete { .. })
     }
 
@@ -304,8 +303,7 @@ impl Job {
 
     /// Returns the number of the hand-over's freezes when the list began; `None` if the job is no list. A later freeze
     /// ends the list.
-    #[must_use]
-    pub fn freezes(&self) -> Option<u64> {
+    pub(super) fn freezes(&self) -> Option<u64> {
         self.freezes
     }
 
