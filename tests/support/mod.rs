@@ -11,6 +11,7 @@ pub(crate) mod client;
 pub(crate) mod etcd;
 pub(crate) mod exposition;
 pub(crate) mod frames;
+pub(crate) mod handover;
 pub(crate) mod http2;
 pub(crate) mod lease;
 pub(crate) mod ports;

@@ -1,0 +1,207 @@
+//! A server beside the etcd of a kube-apiserver, for tests of the hand-over. The tests write to etcd as kube-apiserver
+//! would, and to the Lease of the hand-over as the commands would.
+
+use super::client::{Client, request};
+use super::etcd::Etcd;
+use super::eventually;
+use super::lease::{collection, path};
+use super::process::Process;
+use super::stream::Endpoint;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const FILES_MAX: u32 = 1024;
+pub(crate) const NAMESPACE: &str = "default";
+pub(crate) const HANDOVER: &str = "coordination-apiserver-handover";
+pub(crate) const API_SERVICE: &str = "/registry/apiregistration.k8s.io/apiservices/v1.coordination.k8s.io";
+
+// Times of renewals, in ascending order.
+pub(crate) const EARLY: &str = "2026-01-01T00:00:01.000000Z";
+pub(crate) const LATE: &str = "2026-01-01T00:00:09.000000Z";
+pub(crate) const LATER: &str = "2026-01-01T00:00:20.000000Z";
+
+/// A server beside the etcd of a kube-apiserver.
+pub(crate) struct Rig {
+    pub(crate) etcd: Etcd,
+    pub(crate) server: Process,
+    /// Number of phases that the test has requested.
+    asked: AtomicU32,
+}
+
+impl Rig {
+    /// Starts an etcd, and a server with this storage beside it. Returns `None` if this machine has no etcd.
+    pub(crate) fn start(storage: &str) -> Option<Self> {
+        let etcd = Etcd::start(&[])?;
+        let server = start_server(&etcd, storage);
+        Some(Self { etcd, server, asked: AtomicU32::new(0) })
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::open(self.server.endpoint())
+    }
+
+    /// Sends a request. Returns the status and the body.
+    pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        call(&self.server, method, path, body)
+    }
+
+    /// Writes a Lease as JSON to built-in storage. Returns its `resourceVersion` there.
+    pub(crate) fn put_built_in(&self, name: &str, holder: &str, renew_time: &str) -> u64 {
+        self.etcd.put(&key(name), built_in_lease(name, holder, renew_time).as_bytes())
+    }
+
+    /// Returns the value of a Lease in built-in storage.
+    pub(crate) fn built_in(&self, name: &str) -> Option<String> {
+        let value = BASE64_STANDARD.decode(self.stored(name)["value"].as_str()?).expect("base64");
+        Some(String::from_utf8_lossy(&value).into_owned())
+    }
+
+    /// Returns the revision of a Lease's last write in built-in storage.
+    pub(crate) fn built_in_revision(&self, name: &str) -> u64 {
+        self.stored(name)["mod_revision"].as_str().expect("a revision").parse().expect("a number")
+    }
+
+    /// Returns the key and the value of a Lease in built-in storage, as etcd's gateway shows them; null if it has none.
+    fn stored(&self, name: &str) -> Value {
+        let key = BASE64_STANDARD.encode(key(name));
+        let answer = self.etcd.call("kv/range", &format!(r#"{{"key":"{key}"}}"#)).expect("an answer");
+        serde_json::from_str::<Value>(&answer).expect("JSON")["kvs"][0].clone()
+    }
+
+    /// Gives a Lease of built-in storage to `holder` if its last write there still has `revision`. Returns whether it
+    /// did.
+    pub(crate) fn acquire_built_in(&self, name: &str, holder: &str, revision: u64) -> bool {
+        let [key, value] = [key(name), built_in_lease(name, holder, LATER)].map(|text| BASE64_STANDARD.encode(text));
+        let transaction = json!({
+            "compare": [{"key": key, "target": "MOD", "mod_revision": revision.to_string()}],
+            "success": [{"request_put": {"key": key, "value": value}}],
+        });
+        let answer = self.etcd.call("kv/txn", &transaction.to_string()).expect("an answer");
+        serde_json::from_str::<Value>(&answer).expect("JSON")["succeeded"] == true
+    }
+
+    pub(crate) fn delete_built_in(&self, name: &str) {
+        self.delete(&key(name));
+    }
+
+    /// Deletes a key of kube-apiserver's etcd.
+    pub(crate) fn delete(&self, key: &str) {
+        let key = BASE64_STANDARD.encode(key);
+        self.etcd.call("kv/deleterange", &format!(r#"{{"key":"{key}"}}"#)).expect("an answer");
+    }
+
+    /// Replaces the APIService of the group. With `is_ours` it names this server's Service, so kube-apiserver forwards
+    /// requests for Leases to this server. Otherwise kube-apiserver serves Leases from built-in storage.
+    pub(crate) fn register(&self, is_ours: bool) {
+        let service = if is_ours { json!({"name": "coordination-apiserver"}) } else { Value::Null };
+        self.etcd.put(API_SERVICE, json!({"spec": {"service": service}}).to_string().as_bytes());
+    }
+
+    /// Requests a phase of the hand-over, and waits until the server has reached `step` of the phase.
+    pub(crate) fn reach(&self, phase: &str, step: &str) {
+        self.ask_for(phase);
+        eventually(step, || self.step() == step);
+    }
+
+    pub(crate) fn ask_for(&self, phase: &str) {
+        self.ask_with(phase, None);
+    }
+
+    pub(crate) fn ask_with(&self, phase: &str, step: Option<&str>) {
+        let mut lease = json!({
+            "metadata": {"name": HANDOVER, "annotations": {
+                "coordination-apiserver/phase": phase,
+                "coordination-apiserver/asked": self.asked.fetch_add(1, Ordering::Relaxed).to_string(),
+            }},
+            "spec": {"renewTime": "2099-01-01T00:00:00.000000Z"},
+        });
+        if let Some(step) = step {
+            lease["metadata"]["annotations"]["coordination-apiserver/step"] = step.into();
+        }
+        let path = path("kube-system", HANDOVER);
+        eventually(phase, || {
+            let (status, found) = self.call("GET", &path, "");
+            let (status, answer) = match status {
+                404 => self.call("POST", &collection("kube-system"), &lease.to_string()),
+                _ => {
+                    lease["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+                    self.call("PUT", &path, &lease.to_string())
+                }
+            };
+            // The server also writes the Lease of the hand-over, so the test's update may get 409. Then it is repeated.
+            assert!([200, 201, 409].contains(&status), "{answer}");
+            status != 409
+        });
+    }
+
+    pub(crate) fn annotation(&self, name: &str) -> String {
+        let (_, lease) = self.call("GET", &path("kube-system", HANDOVER), "");
+        let text = lease["metadata"]["annotations"][format!("coordination-apiserver/{name}")].as_str();
+        text.unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn step(&self) -> String {
+        self.annotation("step")
+    }
+
+    pub(crate) fn lease(&self, name: &str) -> Value {
+        let (status, lease) = self.call("GET", &path(NAMESPACE, name), "");
+        assert_eq!(status, 200, "{lease}");
+        lease
+    }
+
+    pub(crate) fn holder(&self, name: &str) -> String {
+        self.lease(name)["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Sends an update that names `version` of the Lease: the state `lease` with the changed spec. Returns the status.
+    pub(crate) fn update(&self, mut lease: Value, version: &str, change: impl FnOnce(&mut Value)) -> u16 {
+        let name = lease["metadata"]["name"].as_str().expect("a name").to_owned();
+        lease["metadata"]["resourceVersion"] = version.into();
+        change(&mut lease["spec"]);
+        self.call("PUT", &path(NAMESPACE, &name), &lease.to_string()).0
+    }
+}
+
+/// Starts a server with this storage beside an etcd.
+pub(crate) fn start_server(etcd: &Etcd, storage: &str) -> Process {
+    let url = etcd.url();
+    let mut flags = vec![format!("--storage={storage}"), format!("--cluster-etcd-servers={url}")];
+    if storage == "etcd" {
+        flags.push(format!("--etcd-servers={url}"));
+    }
+    Process::start(&flags.iter().map(String::as_str).collect::<Vec<_>>(), FILES_MAX)
+}
+
+/// Sends a request to a server. Returns the status and the body.
+pub(crate) fn call(server: &Process, method: &str, path: &str, body: &str) -> (u16, Value) {
+    try_call(server.endpoint(), method, path, body).expect("an answer")
+}
+
+/// Sends a request to a server that may die. Returns the status and the body.
+pub(crate) fn try_call(endpoint: &Endpoint, method: &str, path: &str, body: &str) -> io::Result<(u16, Value)> {
+    let mut client = Client::try_open(endpoint)?;
+    client.try_send(&request(method, path, body))?;
+    let answer = client.try_recv(method)?;
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    Ok((answer.status(), serde_json::from_str(&text).unwrap_or(Value::String(text))))
+}
+
+/// Returns the key of a Lease in built-in storage.
+pub(crate) fn key(name: &str) -> String {
+    format!("/registry/leases/{NAMESPACE}/{name}")
+}
+
+/// Returns a Lease as JSON, the format in which older kube-apiservers store it.
+fn built_in_lease(name: &str, holder: &str, renew_time: &str) -> String {
+    let lease = json!({
+        "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
+        "metadata": {"name": name, "namespace": NAMESPACE, "uid": format!("uid-of-{name}"),
+            "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a": "b"}},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renew_time},
+    });
+    lease.to_string()
+}
