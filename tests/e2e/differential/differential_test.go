@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -247,6 +250,53 @@ func TestOpenAPIDocumentsAreCompared(t *testing.T) {
 		}
 		if found.failed() != (c.differs != "") {
 			t.Errorf("with %s instead of %s: failed is %t", c.to, c.from, found.failed())
+		}
+	}
+}
+
+// TestCleanUpLeavesNothing checks that cleanUp deletes the Leases of both servers, and the namespaces. The fake servers
+// keep an object until nothing holds it: "metadata" is a finalizer, and "spec" the finalizer of a namespace's spec.
+func TestCleanUpLeavesNothing(t *testing.T) {
+	fake := func(holds map[string][]string) *server {
+		ending := map[string]bool{}
+		started := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				items := []string{}
+				for path, held := range holds {
+					if name, is := strings.CutPrefix(path, r.URL.Path+"/"); is {
+						finalizers, _ := json.Marshal(held)
+						items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"finalizers":%s}}`, name, finalizers))
+					}
+				}
+				fmt.Fprintf(w, `{"items":[%s]}`, strings.Join(items, ","))
+				return
+			}
+			path := strings.TrimSuffix(r.URL.Path, "/finalize")
+			if _, is := holds[path]; !is {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			removed := map[string]string{http.MethodPatch: "metadata", http.MethodPut: "spec"}[r.Method]
+			holds[path] = slices.DeleteFunc(holds[path], func(hold string) bool { return hold == removed })
+			ending[path] = ending[path] || r.Method == http.MethodDelete
+			if ending[path] && len(holds[path]) == 0 {
+				delete(holds, path)
+			}
+		}))
+		t.Cleanup(started.Close)
+		client := started.Client()
+		return &server{name: "fake", host: started.Listener.Addr().String(), client: [2]*http.Client{client, client}}
+	}
+	namespaces := namespacesOf(0)
+	theirs := map[string][]string{leasesOf(namespaces[0]) + "/l0": {"metadata"}, leasesOf(beats) + "/beat-00": {}}
+	ours := map[string][]string{leasesOf(namespaces[1]) + "/l1": {}}
+	for _, name := range allNamespaces(1) {
+		theirs["/api/v1/namespaces/"+name] = []string{"spec"}
+	}
+	theirs["/api/v1/namespaces/"+goingAway] = []string{"metadata", "spec"}
+	for range 2 {
+		if err := cleanUp(context.Background(), pair{fake(theirs), fake(ours)}, 1); err != nil || len(theirs)+len(ours) > 0 {
+			t.Fatalf("%v; left are %v and %v", err, theirs, ours)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func (x *execution) shrink(ctx context.Context, whole sequence, found *differenc
 func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, int, error) {
 	var found []*difference
 	namespaces := namespacesOf(x.place)
-	if err := x.clear(ctx, namespaces); err != nil {
+	if err := x.clear(ctx, namespaces[:]); err != nil {
 		return nil, 0, err
 	}
 	memories := [2]*memory{newMemory(namespaces), newMemory(namespaces)}
@@ -272,8 +272,8 @@ func said(normals [2]normal) [2]string {
 	return texts
 }
 
-// clear deletes all Leases in two namespaces on both servers, also Leases with finalizers.
-func (x *execution) clear(ctx context.Context, namespaces [2]string) error {
+// clear deletes all Leases in these namespaces on both servers, also Leases with finalizers.
+func (x *execution) clear(ctx context.Context, namespaces []string) error {
 	for _, server := range x.both {
 		for _, namespace := range namespaces {
 			for {
@@ -339,14 +339,19 @@ const goingAway = "differential-going-away"
 // beats is the namespace of the Leases that beat renews.
 const beats = "differential-beats"
 
-// makeNamespaces creates the namespaces of all workers, goingAway and beats. It waits until both servers have received
-// their states.
-func makeNamespaces(ctx context.Context, both pair, parallel int) error {
+// allNamespaces returns the namespaces of all workers, goingAway and beats.
+func allNamespaces(parallel int) []string {
 	names := []string{goingAway, beats}
 	for place := range parallel {
 		pair := namespacesOf(place)
 		names = append(names, pair[:]...)
 	}
+	return names
+}
+
+// makeNamespaces creates all namespaces. It waits until both servers have received their states.
+func makeNamespaces(ctx context.Context, both pair, parallel int) error {
+	names := allNamespaces(parallel)
 	for _, name := range names {
 		object := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"finalizers":["differential.example.com/hold"]}}`, name)
 		if name != goingAway {
@@ -369,6 +374,38 @@ func makeNamespaces(ctx context.Context, both pair, parallel int) error {
 	for _, name := range names {
 		if err := knows(ctx, both, name); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// cleanUp deletes all Leases of a run on both servers, and the namespaces. Some of these Leases contain control
+// characters, on which `kubectl get` fails. kube-controller-manager does not run, so cleanUp finalizes the namespaces.
+func cleanUp(ctx context.Context, both pair, parallel int) error {
+	names := allNamespaces(parallel)
+	if err := (&execution{both: both}).clear(ctx, names); err != nil {
+		return err
+	}
+	for _, name := range names {
+		target := "/api/v1/namespaces/" + name
+		for _, request := range []message{
+			{
+				method: http.MethodPatch, target: target, body: []byte(`{"metadata":{"finalizers":null}}`),
+				header: [][2]string{{"Content-Type", "application/merge-patch+json"}},
+			},
+			{method: http.MethodDelete, target: target},
+			{
+				method: http.MethodPut, target: target + "/finalize", header: [][2]string{{"Content-Type", "application/json"}},
+				body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name),
+			},
+		} {
+			answer, err := both[0].ask(ctx, 0, request, false)
+			if err != nil {
+				return err
+			}
+			if answer.status >= 300 && answer.status != http.StatusNotFound {
+				return fmt.Errorf("%s %s: %d %s", request.method, request.target, answer.status, answer.body)
+			}
 		}
 	}
 	return nil

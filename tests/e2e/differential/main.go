@@ -19,12 +19,15 @@
 // that occurred only once. Such differences fail the run only if they occur in more than 1 sequence, and in more than 1
 // of 200 sequences.
 //
+// At the end of the run, also of a failed or interrupted run, the command deletes the Leases and the namespaces.
+//
 // No other client may change the Leases of these namespaces. So kube-controller-manager must not run meanwhile: its
 // garbage collector would delete Leases.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -52,24 +55,30 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	report, err := run(ctx, *builtin, *server, *seed, *count, *steps, *shards, min(*parallel, int(*count)), *limit, *verbose)
+	if report != nil {
+		report.print(os.Stdout)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "differential:", err)
 		os.Exit(2)
 	}
-	report.print(os.Stdout)
 	if report.failed() {
 		os.Exit(1)
 	}
 }
 
 // run compares the OpenAPI documents, and then runs the sequences on parallel workers. Each worker has two namespaces
-// of its own.
-func run(ctx context.Context, builtin, server string, seed, count int64, steps int, shards bool, parallel, examples int, verbose bool) (*report, error) {
+// of its own. If only the clean-up fails, run returns the report and the error.
+func run(ctx context.Context, builtin, server string, seed, count int64, steps int, shards bool, parallel, examples int, verbose bool) (_ *report, err error) {
 	began := time.Now()
 	both, err := connect(builtin, server)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		// An interrupt cancels ctx, and must not prevent the clean-up.
+		err = errors.Join(err, cleanUp(context.WithoutCancel(ctx), both, parallel))
+	}()
 	if err := makeNamespaces(ctx, both, parallel); err != nil {
 		return nil, err
 	}
