@@ -120,7 +120,7 @@ impl ContinueToken {
             .decode(&text)
             .map_err(|_| unread(format!("illegal base64 data at input byte {}", first_illegal(&text))))?;
         let json = repaired(&json).map_err(unread)?.json;
-        let token: Self = match json.trim_ascii_start() {
+        let mut token: Self = match json.trim_ascii_start() {
             object @ [b'{', ..] => serde_json::from_slice(object).map_err(|e| unread(e.to_string()))?,
             [b'n', ..] => Self::default(),
             // serde would also decode the token from a JSON array, which Go refuses.
@@ -143,6 +143,11 @@ impl ContinueToken {
         }
         if token.start.is_empty() {
             return Err(unread(format!("encoded start key empty (version {TOKEN_VERSION})")));
+        }
+        // The watch cache of kube-apiserver issues tokens whose start begins with a slash. `DecodeContinue` drops the
+        // slash.
+        if token.start.starts_with('/') {
+            token.start.remove(0);
         }
         Ok(token)
     }
@@ -225,6 +230,8 @@ mod tests {
             (r"a\u0000", "a\0", "n/a\0"),
             // The form of earlier releases.
             (r"n/a\u0000", "a\0", "n/a\0"),
+            // The form of kube-apiserver's watch cache.
+            (r"/a\u0000", "a\0", "n/a\0"),
             (r"m/a\u0000", "m/a\0", "m/a\0"),
             ("n/", "n/", "n/"),
             ("n/a/b", "n/a/b", "n/a/b"),
