@@ -217,7 +217,8 @@ impl<'a> Route<'a> {
     }
 
     fn of_leases(rest: &'a str) -> Self {
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        // kube-apiserver's router trims all slashes at the end.
+        let rest = rest.trim_end_matches('/');
         if rest == "leases" {
             return Self::AllNamespaces;
         }
@@ -297,6 +298,9 @@ mod tests {
             ("/apis/coordination.k8s.io/v1/leases", Route::AllNamespaces),
             ("/apis/coordination.k8s.io/v1/namespaces/a/leases", Route::Namespace("a".into())),
             ("/apis/coordination.k8s.io/v1/namespaces/a/leases/", Route::Namespace("a".into())),
+            ("/apis/coordination.k8s.io/v1/namespaces/a/leases/%2F/", Route::Namespace("a".into())),
+            ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b//", lease("a", "b")),
+            ("/apis/coordination.k8s.io/v1/namespaces/a/leases//b", Route::Unknown),
             ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b", lease("a", "b")),
             ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b%2Dc", lease("a", "b-c")),
             ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b%2Fc", Route::Unknown),
