@@ -203,7 +203,8 @@ fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema)
         let theirs = patch.remove(key).map(elements).transpose()?;
         let field = schema.list_field(key)?;
         check_element_order(theirs.as_deref().unwrap_or_default(), &order, field.merge_key)?;
-        let live = places(own.as_deref().unwrap_or_default(), field.merge_key)?;
+        let own_elements = own.as_deref().unwrap_or_default();
+        let live = places_after_deletions(own_elements, theirs.as_deref().unwrap_or_default(), field.merge_key)?;
         let has_theirs = theirs.as_ref().is_some_and(|theirs| !theirs.is_empty());
         let merged = match (own, theirs) {
             (None, None) => continue,
@@ -226,11 +227,13 @@ fn check_element_order(patch: &[Value], order: &[Value], merge_key: &str) -> Res
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
-    let mut wanted = patch.iter().filter(|element| element.get(DIRECTIVE).is_none()).peekable();
+    let mut wanted = patch.iter().filter(|element| !has_directive(element, "delete")).peekable();
     // The identity of an element may be long. So the loop computes it once for each element, and not for each entry of
     // the order.
     let mut known = None;
     for place in order {
+        // Like kube-apiserver, this loop skips other directives only until the end of the order.
+        while wanted.next_if(|element| element.get(DIRECTIVE).is_some()).is_some() {}
         let Some(next) = wanted.peek() else { break };
         let next = match &mut known {
             Some(next) => next,
@@ -323,6 +326,35 @@ fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
         places.entry(identity(element, key)?).or_insert(at);
     }
     Ok(places)
+}
+
+/// Returns the places in an object's list by which kube-apiserver sorts the merged list. In kube-apiserver, a deletion
+/// moves the later elements of the object's list forward, and new elements take the places at its end (apimachinery
+/// `strategicpatch`, `deleteMatchingEntries`).
+fn places_after_deletions(own: &[Value], theirs: &[Value], key: &str) -> Result<Places, ApiError> {
+    let live = places(own, key)?;
+    let known = |element: &Value| identity(element, key).ok();
+    let gone: HashSet<String> =
+        theirs.iter().filter(|element| has_directive(element, "delete")).filter_map(known).collect();
+    if gone.is_empty() || theirs.iter().any(|element| has_directive(element, "replace")) {
+        return Ok(live);
+    }
+    let left = own.iter().filter_map(known).filter(|id| !gone.contains(id));
+    let sent = theirs.iter().filter(|element| element.get(DIRECTIVE).is_none()).filter_map(known);
+    let mut moved = Places::with_capacity(own.len());
+    for id in left.chain(sent) {
+        let at = moved.len();
+        if at == own.len() {
+            break;
+        }
+        moved.entry(id).or_insert(at);
+    }
+    Ok(moved)
+}
+
+/// Whether an element of a patch has this `$patch`.
+fn has_directive(element: &Value, directive: &str) -> bool {
+    element.get(DIRECTIVE).and_then(Value::as_str) == Some(directive)
 }
 
 /// Sorts `merged`. Elements that are in `order` get that order. The other elements are placed between them, in the

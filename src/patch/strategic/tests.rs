@@ -74,6 +74,43 @@ fn new_elements_beside_an_empty_order() {
     }
 }
 
+/// Each digit is the UID of an owner. The expected lists are those of kube-apiserver.
+#[test]
+fn new_owners_beside_deleted_owners() {
+    let owners = |uids: &str| uids.chars().map(|uid| json!({"uid": uid.to_string()})).collect::<Vec<_>>();
+    for (live, deleted, sent, order, expected) in [
+        ("519", "51", "8", "8", "98"),
+        ("17", "1", "384", "3854", "7384"),
+        ("3198", "83", "7645", "7645", "197645"),
+        ("69387", "397", "695", "6945", "6895"),
+        ("941865", "854", "2", "2", "9162"),
+    ] {
+        let mut patch = owners(sent);
+        patch.extend(deleted.chars().map(|uid| json!({"$patch": "delete", "uid": uid.to_string()})));
+        let merged = metadata(
+            &json!({"ownerReferences": owners(live)}),
+            &json!({"$setElementOrder/ownerReferences": owners(order), "ownerReferences": patch}),
+        );
+        assert_eq!(merged["ownerReferences"], json!(owners(expected)), "{live} {deleted} {sent}");
+    }
+}
+
+/// As in kube-apiserver, a `$patch` other than `delete` must not come after the last element of the order.
+#[test]
+fn a_directive_after_the_end_of_the_order_is_refused() {
+    let current = json!({"metadata": {"ownerReferences": [{"uid": "1"}]}});
+    let patch = |elements: Value| {
+        let order = json!([{"uid": "3"}]);
+        json!({"metadata": {"ownerReferences": elements, "$setElementOrder/ownerReferences": order}})
+    };
+    let accepted = patch(json!([{"$patch": "replace"}, {"uid": "3"}, {"$patch": "delete", "uid": "1"}]));
+    assert_eq!(patched(&current, &accepted)["metadata"]["ownerReferences"], json!([{"uid": "3"}]));
+    let refused = patch(json!([{"uid": "3"}, {"$patch": "replace"}])).to_string();
+    let message = "The order in patch list:\n[map[uid:3] map[$patch:replace]]\n \
+                   doesn't match $setElementOrder list:\n[map[uid:3]]\n";
+    assert_eq!(refusal(&current, &refused), (500, message.to_owned()));
+}
+
 #[test]
 fn directives_of_objects() {
     let current =
