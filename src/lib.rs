@@ -45,6 +45,7 @@ pub mod schedule;
 pub mod selector;
 pub mod serve;
 pub mod server;
+pub(crate) mod shards;
 pub mod switch;
 pub mod table;
 pub mod timestamp;

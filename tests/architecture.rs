@@ -19,7 +19,7 @@ const LAYERS: &str = "
     clock  http1  lease  route  transport
     api_error  buffer  http2  logging  timestamp
     go  schedule
-    build_info  engine  features  handover  hpack  http  limits  resource  updates
+    build_info  engine  features  handover  hpack  http  limits  resource  shards  updates
 ";
 
 /// Modules that know sockets or framing. Apart from each other, only the modules in [`SERVING`] may use them.

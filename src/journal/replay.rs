@@ -6,6 +6,7 @@ use super::error::{damaged, lost, unreadable};
 use super::record::Record;
 use crate::engine::{EngineError, Entry, Position};
 use crate::resource::ResourceVersion;
+use crate::shards::{SHARDS, Shards};
 use crate::table::change::{Change, Rejected, Target};
 use crate::table::object::Object;
 use crate::table::{PREFETCH_MAX, Slot, Table};
@@ -14,28 +15,18 @@ use hashbrown::HashMap;
 use tracing::warn;
 
 /// Slot of each Lease by its number, which is the version of its creation. The slots are kept up to date while changes
-/// are applied. Like the table's hash index, it consists of many small tables. A single table of a million entries
-/// would stop the event loop for 26 ms when it grows.
-#[derive(Debug)]
-pub(super) struct Numbers(Box<[HashMap<ResourceVersion, Slot, FixedState>]>);
+/// are applied.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(Shards<HashMap<ResourceVersion, Slot, FixedState>>);
 
-/// Number of small tables in [`Numbers`]. It is 256, since eight bits of a hash select the table.
-const SHARDS: usize = 1 << 8;
-
-impl Default for Numbers {
-    fn default() -> Self {
-        Self((0..SHARDS).map(|_| HashMap::default()).collect())
-    }
+/// Returns a hash of a number, which selects the number's shard.
+fn hash_of(number: ResourceVersion) -> u64 {
+    number.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Numbers {
     pub(super) fn reserve(&mut self, count: usize) {
         self.0.iter_mut().for_each(|shard| shard.reserve(count / SHARDS));
-    }
-
-    /// Returns the index of the small table for a number.
-    fn shard_of(number: ResourceVersion) -> usize {
-        usize::try_from(number.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56).unwrap_or_default()
     }
 
     /// Inserts a stored Lease into a table.
@@ -45,7 +36,7 @@ impl Numbers {
     pub(super) fn restore(&mut self, table: &mut Table, record: Record) -> Result<(), Rejected> {
         let Record { number, version, lease } = record;
         let slot = table.restore(number, version, lease)?;
-        if self.0[Self::shard_of(number)].insert(number, slot).is_some() {
+        if self.0.of_mut(hash_of(number)).insert(number, slot).is_some() {
             return Err(Rejected);
         }
         Ok(())
@@ -61,12 +52,12 @@ impl Numbers {
                 let (namespace, name) = (lease.metadata.namespace.clone(), lease.metadata.name.clone());
                 let object = table.apply(Change::Create(lease))?;
                 let (slot, _) = table.find(&namespace, &name).expect("a Lease that was just created");
-                self.0[Self::shard_of(object.number())].insert(object.number(), slot);
+                self.0.of_mut(hash_of(object.number())).insert(object.number(), slot);
                 Ok(object)
             }
             Change::Delete(target) => {
                 let object = table.apply(Change::Delete(target))?;
-                self.0[Self::shard_of(target.number)].remove(&target.number);
+                self.0.of_mut(hash_of(target.number)).remove(&target.number);
                 Ok(object)
             }
             change @ (Change::Replace(..) | Change::Renew(..)) => table.apply(change),
@@ -104,7 +95,7 @@ impl Numbers {
     }
 
     fn target(&self, Origin { number, from }: Origin) -> Option<Target> {
-        self.0[Self::shard_of(number)].get(&number).map(|slot| Target { slot: *slot, number, from })
+        self.0.of(hash_of(number)).get(&number).map(|slot| Target { slot: *slot, number, from })
     }
 }
 
@@ -294,11 +285,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_spread_over_the_small_tables() {
+    fn numbers_spread_over_the_shards() {
         for step in [1, 2, 3, 256, 1_000] {
-            let mut counts = [0; SHARDS];
+            let mut counts = Shards::<usize>::default();
             for at in 0..100 * SHARDS as u64 {
-                counts[Numbers::shard_of(ResourceVersion(1_795_977_510_070_377 + at * step))] += 1;
+                *counts.of_mut(hash_of(ResourceVersion(1_795_977_510_070_377 + at * step))) += 1;
             }
             assert!(counts.iter().all(|count| (50..200).contains(count)), "step {step}: {counts:?}");
         }

@@ -1,10 +1,9 @@
 //! A hash index from the namespace and name of a Lease to its slot. The index never grows as a whole.
 //!
-//! A growing hash table moves all its entries at once. With a million entries, this takes 17 ms, and every request
-//! would wait. So the index consists of many small tables (shards), and the hash of a key selects the table. Each table
-//! grows separately, within some tens of microseconds.
+//! A growing hash table would move a million entries at once. So the index consists of [`Shards`].
 
 use super::Slot;
+use crate::shards::Shards;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hasher};
@@ -14,7 +13,7 @@ use std::hash::{BuildHasher, Hasher};
 #[derive(Debug)]
 pub(super) struct KeyIndex {
     /// The shards. Each slot is stored with its hash, so that a shard can grow without reading the Leases.
-    shards: Box<[HashTable<(KeyHash, Slot)>]>,
+    shards: Shards<HashTable<(KeyHash, Slot)>>,
     len: usize,
     hasher: RandomState,
 }
@@ -22,9 +21,6 @@ pub(super) struct KeyIndex {
 /// Hash of a namespace and a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyHash(u32);
-
-/// Number of shards, a power of two.
-const SHARDS: usize = 256;
 
 impl KeyHash {
     /// Hashes the parts of a key, without building the key.
@@ -37,22 +33,15 @@ impl KeyHash {
         Self(u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// Returns the index of the shard for this hash. The index depends on bits of the hash that the shard's own table
-    /// hardly uses. A table uses the lowest bits and the highest seven bits.
-    fn shard(self) -> usize {
-        (self.0 >> 17) as usize % SHARDS
-    }
-
-    /// Returns the hash as the 64 bits that a [`HashTable`] needs.
-    fn in_shard(self) -> u64 {
+    /// Returns the hash as the 64 bits that [`Shards`] and a [`HashTable`] need.
+    fn bits(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
 
 impl KeyIndex {
     pub(super) fn new() -> Self {
-        let shards = (0..SHARDS).map(|_| HashTable::new()).collect();
-        Self { shards, len: 0, hasher: RandomState::default() }
+        Self { shards: Shards::default(), len: 0, hasher: RandomState::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -66,7 +55,7 @@ impl KeyIndex {
     /// Returns the slot of a key with this hash. Several keys may have the same hash.
     #[inline]
     pub(super) fn find_by_hash(&self, hash: KeyHash) -> Option<Slot> {
-        self.shards[hash.shard()].find(hash.in_shard(), |(known, _)| *known == hash).map(|(_, slot)| *slot)
+        self.shards.of(hash.bits()).find(hash.bits(), |(known, _)| *known == hash).map(|(_, slot)| *slot)
     }
 
     /// Returns the slot of this key. `is_it` returns whether a slot holds this key, since other keys may have the same
@@ -74,22 +63,22 @@ impl KeyIndex {
     #[inline]
     pub(super) fn find(&self, namespace: &str, name: &str, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
         let hash = self.hash(namespace, name);
-        let (_, slot) =
-            self.shards[hash.shard()].find(hash.in_shard(), |(known, slot)| *known == hash && is_it(*slot))?;
+        let shard = self.shards.of(hash.bits());
+        let (_, slot) = shard.find(hash.bits(), |(known, slot)| *known == hash && is_it(*slot))?;
         Some(*slot)
     }
 
     /// Adds a key that is not in the index.
     pub(super) fn insert(&mut self, namespace: &str, name: &str, slot: Slot) {
         let hash = self.hash(namespace, name);
-        self.shards[hash.shard()].insert_unique(hash.in_shard(), (hash, slot), |(hash, _)| hash.in_shard());
+        self.shards.of_mut(hash.bits()).insert_unique(hash.bits(), (hash, slot), |(hash, _)| hash.bits());
         self.len += 1;
     }
 
     /// Removes the key of `slot`.
     pub(super) fn remove(&mut self, namespace: &str, name: &str, slot: Slot) {
         let hash = self.hash(namespace, name);
-        if let Ok(entry) = self.shards[hash.shard()].find_entry(hash.in_shard(), |(_, other)| *other == slot) {
+        if let Ok(entry) = self.shards.of_mut(hash.bits()).find_entry(hash.bits(), |(_, other)| *other == slot) {
             entry.remove();
             self.len -= 1;
         }
@@ -99,6 +88,7 @@ impl KeyIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shards::SHARDS;
 
     #[test]
     fn keys_are_found_in_their_slots_and_spread_over_the_tables() {

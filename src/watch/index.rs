@@ -11,23 +11,28 @@
 //! A shard selector selects ranges of a ring of hashes. A watcher with a shard selector is in one group for each part
 //! of the ring that these ranges overlap. Any other watcher is in one group. When many watchers divide a ring among
 //! them, a change finds only the watchers whose ranges overlap one part: usually one or two.
+//!
+//! Very many watchers of one Lease each have as many groups. So the groups are in [`Shards`].
 
 use crate::selector::shard::{RingPart, ShardField, ShardHash, ShardSelector};
+use crate::shards::Shards;
 use crate::table::event_log::Event;
 use crate::table::snapshot::Range;
 use foldhash::fast::RandomState;
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::HashTable;
+use std::hash::BuildHasher as _;
 
 /// Groups of watchers. A watcher is identified by the number of its slot.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    groups: HashMap<Group, Vec<Member>, RandomState>,
+    groups: Shards<HashTable<(Group, Vec<Member>)>>,
+    hasher: RandomState,
     /// Number of watchers with a shard selector, by the field that the selector hashes.
     sharded: [usize; ShardField::ALL.len()],
 }
 
 /// The condition that all members of a group share: a scope, and for watchers with a shard selector a part of the ring.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, Hash)]
 struct Group {
     /// The scope: `namespace/name` for a Lease, `namespace/` for a namespace, or an empty text for all Leases.
     scope: Box<str>,
@@ -37,15 +42,16 @@ struct Group {
 /// A part of the ring, and the field whose hash is on the ring.
 type Part = (ShardField, RingPart);
 
-/// A borrowed [`Group`].
+/// A borrowed [`Group`]. Both have the same hash.
 #[derive(Clone, Copy, Hash)]
 struct GroupRef<'a> {
     scope: &'a str,
     part: Option<Part>,
 }
 
-impl Equivalent<Group> for GroupRef<'_> {
-    fn equivalent(&self, group: &Group) -> bool {
+impl GroupRef<'_> {
+    /// Whether this is `group`.
+    fn is(self, group: &Group) -> bool {
         *self.scope == *group.scope && self.part == group.part
     }
 }
@@ -70,12 +76,17 @@ impl Index {
     /// Adds the watcher in `slot`.
     pub(super) fn add(&mut self, slot: u32, range: &Range, shard: Option<&ShardSelector>) -> Places {
         let scope = range.to_string().into_boxed_str();
+        let Self { groups, hasher, sharded } = self;
         if let Some(shard) = shard {
-            self.sharded[shard.field() as usize] += 1;
+            sharded[shard.field() as usize] += 1;
         }
         let mut nth = 0;
         let mut join = |part| {
-            let members = self.groups.entry(Group { scope: scope.clone(), part }).or_default();
+            let group = GroupRef { scope: &scope, part };
+            let hash = hasher.hash_one(group);
+            let is_it = |(known, _): &(Group, Vec<Member>)| group.is(known);
+            let found = groups.of_mut(hash).entry(hash, is_it, |(known, _)| hasher.hash_one(known));
+            let (_, members) = found.or_insert_with(|| (Group { scope: scope.clone(), part }, Vec::new())).into_mut();
             members.push(Member { slot, nth });
             nth += 1;
             (part, u32::try_from(members.len() - 1).expect("memory ends long before 2^32 watchers"))
@@ -97,11 +108,14 @@ impl Index {
         }
         for (part, place) in &places.parts {
             let group = GroupRef { scope: &places.scope, part: *part };
-            let Some(members) = self.groups.get_mut(&group) else { continue };
+            let hash = self.hasher.hash_one(group);
+            let found = self.groups.of_mut(hash).find_entry(hash, |(known, _)| group.is(known));
+            let Ok(mut entry) = found else { continue };
+            let (_, members) = entry.get_mut();
             members.swap_remove(*place as usize);
             match members.get(*place as usize) {
                 Some(member) => moved(*member, *place),
-                None if members.is_empty() => _ = self.groups.remove(&group),
+                None if members.is_empty() => _ = entry.remove(),
                 None => {}
             }
         }
@@ -143,7 +157,9 @@ impl Index {
     }
 
     fn members(&self, scope: &str, part: Option<Part>) -> &[Member] {
-        self.groups.get(&GroupRef { scope, part }).map_or(&[], Vec::as_slice)
+        let group = GroupRef { scope, part };
+        let hash = self.hasher.hash_one(group);
+        self.groups.of(hash).find(hash, |(known, _)| group.is(known)).map_or(&[], |(_, members)| members.as_slice())
     }
 
     /// Checks that the groups have exactly the members in `places`. `places` contains the slot and the places of each
@@ -158,8 +174,9 @@ impl Index {
             }
             count += places.parts.len();
         }
-        assert_eq!(count, self.groups.values().map(Vec::len).sum::<usize>(), "slab and groups");
-        assert!(!self.groups.values().any(Vec::is_empty), "a group without members");
+        let members = || self.groups.iter().flatten().map(|(_, members)| members);
+        assert_eq!(count, members().map(Vec::len).sum::<usize>(), "slab and groups");
+        assert!(!members().any(Vec::is_empty), "a group without members");
     }
 }
 
