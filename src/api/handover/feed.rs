@@ -19,13 +19,16 @@ use crate::table::Table;
 use crate::table::event_log::Event;
 use crate::table::object::Key;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// Maximum time from a renewal to its write to built-in storage while this server serves the Leases, in ms.
 pub(super) const RENEWAL_MS: u64 = 10_000;
 /// Maximum number of Leases that one call of [`Feed::take_in`] queues although they have not changed. With more, the
 /// call would delay all requests.
 const UNCHANGED_PER_CALL: usize = 2_000;
+/// Maximum number of changes that one call of [`Feed::take_in`] reads from the event log. They take some milliseconds.
+/// After a write to built-in storage that took seconds, the log may have many more.
+const CHANGES_PER_CALL: usize = 5_000;
 
 /// The Leases whose newest change may not be in built-in storage yet.
 #[derive(Debug, Default)]
@@ -33,11 +36,14 @@ pub(super) struct Feed {
     /// `resourceVersion` up to which changes of the table are queued; `None` before the first call of
     /// [`Feed::take_in`].
     cursor: Option<ResourceVersion>,
+    /// Whether the last call of [`Feed::take_in`] left changes for the next call.
+    is_behind: bool,
     /// Key of the first Lease that [`Feed::take_in`] has yet to queue, although the Lease has not changed; `None` if no
     /// such Lease remains.
     unqueued: Option<String>,
-    /// Time at which each Lease is due to be written to built-in storage, in ms.
-    due: HashMap<Key, u64>,
+    /// Time at which each Lease is due to be written to built-in storage, in ms. A hash table of all Leases would delay
+    /// all requests when it grows.
+    due: BTreeMap<Key, u64>,
     /// The entries of `due`, ordered by time. The queue also contains outdated entries, which `due` no longer has.
     queue: BinaryHeap<Reverse<(u64, Key)>>,
     /// Leases that the current command of the worker writes.
@@ -54,11 +60,16 @@ impl Feed {
     /// Queues each Lease that the table has changed since the last call. A renewed Lease is due after `renewal_ms`;
     /// with `None`, a renewal queues nothing. Any other change is due at once. At the first call, and after the event
     /// log has dropped a change since the last call, built-in storage may lack the state of any Lease. This call and
-    /// the next ones then also queue all Leases, at most [`UNCHANGED_PER_CALL`] in each call. They are due at once.
+    /// the next ones then also queue all Leases, at most [`UNCHANGED_PER_CALL`] in each call. They are due at once. A
+    /// call reads at most [`CHANGES_PER_CALL`] changes, and leaves the others for the next call.
     pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
+        self.is_behind = false;
+        let mut cursor = table.version();
         match self.cursor.and_then(|cursor| table.log().since(cursor)) {
             Some(events) => {
-                for event in events {
+                self.is_behind = events.len() > CHANGES_PER_CALL;
+                for event in events.take(CHANGES_PER_CALL) {
+                    cursor = event.version();
                     let delay_ms = if is_renewal(event) { renewal_ms } else { Some(0) };
                     if let Some(delay_ms) = delay_ms {
                         self.put(event.after.key(), now.ms + delay_ms);
@@ -67,7 +78,7 @@ impl Feed {
             }
             None => self.unqueued = Some(String::new()),
         }
-        self.cursor = Some(table.version());
+        self.cursor = Some(cursor);
         if let Some(start) = self.unqueued.take() {
             let mut objects = table.iter_from(&start);
             objects.by_ref().take(UNCHANGED_PER_CALL).for_each(|object| self.put(object.key(), now.ms));
@@ -75,9 +86,14 @@ impl Feed {
         }
     }
 
-    /// Whether [`Feed::take_in`] has yet to queue some Leases that have not changed.
+    /// Whether the last call of [`Feed::take_in`] has left changes for the next call.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Whether the last call of [`Feed::take_in`] has left changes, or Leases that have not changed, for the next call.
     pub(super) fn is_filling(&self) -> bool {
-        self.unqueued.is_some()
+        self.unqueued.is_some() || self.is_behind
     }
 
     /// Queues a Lease for a write at `due_ms`, unless the Lease is already due earlier.
@@ -209,6 +225,23 @@ mod tests {
         assert_eq!(due(&table), (UNCHANGED_PER_CALL + 1, true), "a change is due at once");
         assert_eq!(due(&table), (1, false));
         assert_eq!(due(&table), (0, false));
+    }
+
+    #[test]
+    fn each_call_reads_a_limited_number_of_changes() {
+        let mut table = Table::new(ResourceVersion(1), usize::MAX, usize::MAX);
+        let mut feed = Feed::default();
+        feed.take_in(&table, None, at(0));
+        for number in 0..=CHANGES_PER_CALL {
+            table.create(lease(&format!("a{number}")));
+        }
+        let mut due = || {
+            feed.take_in(&table, None, at(0));
+            (feed.take_due(usize::MAX, at(0)).len(), feed.is_behind(), feed.is_filling())
+        };
+        assert_eq!(due(), (CHANGES_PER_CALL, true, true));
+        assert_eq!(due(), (1, false, false));
+        assert_eq!(due(), (0, false, false));
     }
 
     #[test]

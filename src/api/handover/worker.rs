@@ -431,6 +431,10 @@ impl Worker {
         self.feed_ms = now.ms + FEED_MS;
         let has_watches = state.since.is_some_and(|since| now.wall.0 < since.saturating_add(WATCH_SECONDS_MAX));
         self.feed.take_in(table, has_watches.then_some(RENEWAL_MS), now);
+        if self.feed.is_behind() {
+            // The next turn reads on. Otherwise the event log could drop changes before the feed has read them.
+            self.feed_ms = now.ms;
+        }
         if self.under_way.is_some() {
             return;
         }
