@@ -26,6 +26,7 @@ use crate::timestamp::Time;
 use crate::watch::WatchEnd;
 use histogram::Histogram;
 use holders::{ByNamespace, HolderScan};
+use process::OpenFds;
 use request::RequestCounts;
 use text::Exposition;
 
@@ -34,6 +35,7 @@ use text::Exposition;
 pub struct Metrics {
     /// Wall-clock start of the process; `None` before the first scrape.
     started: Option<Time>,
+    open_fds: OpenFds,
     requests: RequestCounts,
     turns: Histogram<{ TURN_BOUNDS_US.len() }>,
     turns_cpu: Histogram<{ TURN_BOUNDS_US.len() }>,
@@ -121,6 +123,7 @@ impl Metrics {
     pub(crate) fn new() -> Self {
         Self {
             started: None,
+            open_fds: OpenFds::default(),
             requests: RequestCounts::new(),
             turns: Histogram::new(&TURN_BOUNDS_US),
             turns_cpu: Histogram::new(&TURN_BOUNDS_US),
@@ -290,7 +293,7 @@ impl Metrics {
         encode_build_info(&mut out);
         let since_start = i64::try_from(now.ms / 1000).unwrap_or(i64::MAX);
         let started = *self.started.get_or_insert_with(|| Time(now.wall.0.saturating_sub(since_start)));
-        process::encode(&mut out, started);
+        process::encode(&mut out, started, self.open_fds.count(self.last.connections as u64));
         out.finish()
     }
 

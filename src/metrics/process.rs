@@ -6,8 +6,9 @@ use crate::timestamp::Time;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 
-/// Writes all metrics of the process. `started` is the wall-clock time of the process's start.
-pub(super) fn encode(out: &mut Exposition, started: Time) {
+/// Writes all metrics of the process. `started` is the wall-clock time of the process's start. `open_fds` is the number
+/// of open file descriptors, if known.
+pub(super) fn encode(out: &mut Exposition, started: Time, open_fds: Option<u64>) {
     if let Some(seconds) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(cpu_seconds) {
         out.counter("process_cpu_seconds_total", "User and system processor time, in seconds.");
         out.sample("process_cpu_seconds_total", &[], seconds);
@@ -22,7 +23,7 @@ pub(super) fn encode(out: &mut Exposition, started: Time) {
             }
         }
     }
-    if let Some(count) = open_fds() {
+    if let Some(count) = open_fds {
         out.single_gauge("process_open_fds", "Open file descriptors.", count);
     }
     if let Some(limit) = getrlimit(Resource::Nofile).current {
@@ -51,13 +52,39 @@ fn memory_bytes(status: &str, name: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the number of open file descriptors. Since Linux 6.2 this is the size of the folder `/proc/self/fd`. On
-/// older kernels the size is 0, and the entries of the folder must be counted.
-fn open_fds() -> Option<u64> {
-    const FDS: &str = "/proc/self/fd";
-    match fs::metadata(FDS).ok()?.len() {
-        0 => u64::try_from(fs::read_dir(FDS).ok()?.count()).ok(),
-        count => Some(count),
+/// Counts the open file descriptors.
+#[derive(Debug, Default)]
+pub(super) struct OpenFds {
+    /// Number of descriptors that are not connections, as of the last count of the folder's entries.
+    others: Option<u64>,
+}
+
+/// Number of connections up to which the entries of `/proc/self/fd` are counted. This count takes about a millisecond.
+const COUNTED_CONNECTIONS_MAX: u64 = 1024;
+
+impl OpenFds {
+    /// Returns the number of open file descriptors. Since Linux 6.2 this is the size of the folder `/proc/self/fd`. On
+    /// older kernels the size is 0, and the entries of the folder must be counted.
+    pub(super) fn count(&mut self, connections: u64) -> Option<u64> {
+        const FDS: &str = "/proc/self/fd";
+        match fs::metadata(FDS).ok()?.len() {
+            0 => self.count_entries(connections, || u64::try_from(fs::read_dir(FDS).ok()?.count()).ok()),
+            count => Some(count),
+        }
+    }
+
+    /// Counts the folder's entries with `count`, but only while there are few connections, or if there was no count
+    /// yet. Otherwise adds the connections to the other descriptors of the last count. To count the entries of fifty
+    /// thousand connections takes 50 ms, and every request would wait.
+    fn count_entries(&mut self, connections: u64, count: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        match self.others {
+            Some(others) if connections > COUNTED_CONNECTIONS_MAX => Some(others + connections),
+            Some(_) | None => {
+                let entries = count()?;
+                self.others = Some(entries.saturating_sub(connections));
+                Some(entries)
+            }
+        }
     }
 }
 
@@ -76,10 +103,21 @@ mod tests {
     }
 
     #[test]
+    fn the_entries_of_many_connections_are_not_counted_again() {
+        let mut fds = OpenFds::default();
+        let (few, many) = (COUNTED_CONNECTIONS_MAX, 50_000);
+        assert_eq!(fds.count_entries(many, || None), None);
+        assert_eq!(fds.count_entries(many, || Some(many + 9)), Some(many + 9), "the first count");
+        assert_eq!(fds.count_entries(many + 1, || panic!("a count")), Some(many + 10));
+        assert_eq!(fds.count_entries(few, || Some(few + 20)), Some(few + 20));
+        assert_eq!(fds.count_entries(many, || panic!("a count")), Some(many + 20));
+    }
+
+    #[test]
     #[cfg(target_os = "linux")]
     fn process_metrics_are_exported() {
         let mut out = Exposition::new();
-        encode(&mut out, Time(7));
+        encode(&mut out, Time(7), OpenFds::default().count(0));
         let text = String::from_utf8(out.finish()).expect("text");
         for name in
             ["cpu_seconds_total", "resident_memory_bytes", "virtual_memory_bytes", "open_fds", "start_time_seconds"]
