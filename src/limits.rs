@@ -119,6 +119,14 @@ pub const EVENTS_PER_TURN: usize = 256;
 /// a tenth of a second.
 pub const CONNECTIONS_PER_TURN: usize = 256;
 
+/// Time budget in a turn for connections that end, in µs. The last connection may exceed the budget. To close one takes
+/// some ten microseconds, and a load balancer that dies ends thousands at once. The budget applies separately to:
+///
+/// - connections whose peer is gone, or that the server ends because it stops;
+/// - connections that are past their deadline;
+/// - connections and Leases that a reload of the store has replaced.
+pub const END_US_PER_TURN: u64 = 2_000;
+
 /// Maximum number of connections accepted from one listener in one turn.
 pub const ACCEPTS_PER_TURN: usize = 256;
 

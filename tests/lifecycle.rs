@@ -125,6 +125,28 @@ fn a_watch_that_is_opened_while_the_server_stops_must_list_again() {
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
 }
 
+/// The server ends these connections in several turns of its event loop.
+#[test]
+fn a_stop_ends_each_of_many_connections_in_order() {
+    let target = format!("{}?watch=true", lease::collection("many"));
+    let server = TestServer::start();
+    let mut watches: Vec<_> = (0..100).map(|_| Watch::open(&server.endpoint(), &target)).collect();
+    let mut idle: Vec<_> = (0..100).map(|_| server.client()).collect();
+    for client in &mut idle {
+        client.call("GET", "/healthz", "").expect_status(200, "an idle connection");
+    }
+    let begun = Instant::now();
+    server.shutdown_handle().shutdown();
+    for watch in &mut watches {
+        expect_end_of_stop(&watch.rest(), is_durable());
+    }
+    for client in &mut idle {
+        client.expect_closed();
+    }
+    server.join().expect("the server ends well");
+    assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
+}
+
 #[test]
 fn a_stop_has_a_time_limit() {
     let server = TestServer::start_secure();

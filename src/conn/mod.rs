@@ -9,11 +9,11 @@ use crate::limits::{
     WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
 use crate::schedule::{Budget, LongState, Pace};
-use crate::serve::{AfterStep, Context, Peer, Protocol, Served, Service};
+use crate::serve::{AfterStep, Context, Owner, Peer, Protocol, Served, Service};
 use crate::table::{PrefetchKey, Table};
 use crate::tls::config::ALPN_HTTP_2;
 use crate::transport::{Output, Transport};
-use crate::watch::{Fill, WatcherKey};
+use crate::watch::{Fill, WatcherKey, Watchers};
 use mio::Token;
 use std::io;
 use std::ops::ControlFlow;
@@ -65,7 +65,7 @@ enum Phase {
     /// with unread bytes would reset the connection, and the peer could lose output that it has not read (RFC 9112
     /// §9.6).
     Lingering,
-    /// The connection is dropped at the end of the turn of the event loop.
+    /// The connection is dropped at the end of this turn of the event loop, or of one of the next turns.
     Closed,
 }
 
@@ -205,7 +205,7 @@ impl Conn {
             }
         }
         if let Err(error) = self.read_and_serve(connection, service, pool, now) {
-            self.drop_work(service);
+            self.drop_work(&mut service.watchers);
             if error.kind() == io::ErrorKind::InvalidData {
                 tracing::debug!(%error, peer = ?self.transport.socket_mut().peer_addr().ok(), "the TLS session failed");
                 // The peer's TLS is not acceptable. rustls has queued an alert with the reason. The connection lingers
@@ -337,7 +337,7 @@ impl Conn {
         }
         if after == AfterStep::Close {
             self.phase = Phase::Closing;
-            self.drop_work(service);
+            self.drop_work(&mut service.watchers);
             return None;
         }
         Some(after)
@@ -404,8 +404,19 @@ impl Conn {
     }
 
     /// Drops all work in progress, because the connection closes.
-    pub(crate) fn drop_work(&mut self, service: &mut Service) {
-        self.protocol.drop_work(&mut service.watchers);
+    pub(crate) fn drop_work(&mut self, watchers: &mut Watchers<Owner>) {
+        self.protocol.drop_work(watchers);
+    }
+
+    /// Whether only the close of the connection is left to do, and no output waits. The connection has failed, or its
+    /// peer has closed it.
+    #[must_use]
+    pub(crate) fn is_abandoned(&self) -> bool {
+        match self.phase {
+            Phase::Closed => true,
+            Phase::Closing => self.transport.is_eof() && !self.is_output_waiting(),
+            Phase::Handshake | Phase::Open | Phase::Lingering => false,
+        }
     }
 
     /// [Checks](crate::api::job::Job::check) the jobs in progress.
@@ -420,7 +431,8 @@ impl Conn {
         self.protocol.has_job()
     }
 
-    /// Begins to close because the server stops. Requests in progress finish, and no other request begins.
+    /// Begins to close because the server ends the connection. Requests in progress finish, and no other request
+    /// begins. A connection that has already begun to close continues.
     pub(crate) fn on_shutdown(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match self.phase {
             Phase::Open => {
@@ -477,7 +489,7 @@ impl Conn {
         if is_over && had_output && !is_stalled {
             // The peer still has time to read the earlier responses.
             self.phase = Phase::Closing;
-            self.drop_work(service);
+            self.drop_work(&mut service.watchers);
         } else if is_over {
             // Sends as much of the protocol's last frames as the socket takes.
             let _ = self.transport.write(&mut self.output);
@@ -535,7 +547,7 @@ impl Conn {
             if self.transport.is_eof() || is_hidden_end {
                 // All complete requests have their responses. If a watch is open, nobody reads it any more.
                 self.phase = if self.phase == Phase::Open { Phase::Closing } else { Phase::Closed };
-                self.drop_work(service);
+                self.drop_work(&mut service.watchers);
                 return Ok(());
             }
             let is_open = self.phase == Phase::Open;
@@ -603,7 +615,7 @@ impl Conn {
             Served::Busy => self.stopped = Stopped::Budget,
             Served::Close => {
                 self.phase = Phase::Closing;
-                self.drop_work(service);
+                self.drop_work(&mut service.watchers);
             }
         }
         ControlFlow::Break(())

@@ -586,6 +586,24 @@ fn bytes_read_ahead_count_towards_the_limit_of_an_anonymous_peer() {
 }
 
 #[test]
+fn a_connection_is_abandoned_if_its_peer_has_closed_and_awaits_no_output() {
+    for request in ["", "GET /version HTTP/1.1\r\nHost: a\r\n\r\n"] {
+        let mut world = World::new();
+        world.peer.write_all(request.as_bytes()).expect("room in the kernel");
+        world.peer.shutdown(std::net::Shutdown::Write).expect("an open socket");
+        assert!(!world.conn.is_abandoned());
+        for _ in 0..4 {
+            world.wait();
+            world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
+        }
+        assert_eq!(world.conn.phase, Phase::Closing);
+        assert_eq!(world.conn.is_abandoned(), request.is_empty());
+        assert_eq!(world.conn.flush(&mut world.service, &mut world.pool, world.now), Next::Close);
+        assert!(world.conn.is_abandoned());
+    }
+}
+
+#[test]
 fn a_watch_ends_when_its_peer_closes_despite_later_requests() {
     for behind in [1, 3_000] {
         let mut world = World::new();

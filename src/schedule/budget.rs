@@ -1,6 +1,7 @@
-//! The budget of a connection in a turn of the event loop.
+//! The budgets of a turn of the event loop: of one connection, and of one kind of work.
 
 use crate::limits::REQUESTS_PER_TURN;
+use std::time::{Duration, Instant};
 
 /// The budget of one connection for one turn of the event loop. All connections together also have a [time
 /// budget](super::Pace).
@@ -25,5 +26,41 @@ impl Budget {
     #[must_use]
     pub fn lasts(&self, output: &[u8]) -> bool {
         self.requests > 0 && output.len() < self.output_bytes_max
+    }
+}
+
+/// The time that a turn may spend on one kind of work. The first check begins the time. So a turn that need not check
+/// reads no clock.
+#[derive(Debug)]
+pub(crate) struct TimeBudget {
+    time: Duration,
+    end: Option<Instant>,
+}
+
+impl TimeBudget {
+    /// Returns a budget of `us` µs.
+    pub(crate) fn new(us: u64) -> Self {
+        Self { time: Duration::from_micros(us), end: None }
+    }
+
+    /// Reads the clock. Returns whether the time is used up.
+    pub(crate) fn check_end(&mut self) -> bool {
+        let moment = Instant::now();
+        moment >= *self.end.get_or_insert(moment + self.time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_budget_begins_at_its_first_check() {
+        let mut an_hour = TimeBudget::new(3_600_000_000);
+        assert_eq!(an_hour.end, None);
+        assert!(!an_hour.check_end());
+        let end = an_hour.end;
+        assert!(end.is_some() && !an_hour.check_end() && an_hour.end == end);
+        assert!(TimeBudget::new(0).check_end());
     }
 }

@@ -3,7 +3,7 @@
 //! | File | What it bounds |
 //! |---|---|
 //! | [`pace`] | the time of all requests in a turn |
-//! | [`budget`] | the requests of one connection in a turn |
+//! | [`budget`] | the requests of one connection in a turn, and the time of one kind of work |
 //! | [`queues`] | the order of the connections, and which kind of long work comes when |
 //! | [`permits`] | the concurrent long responses of one user, and of all users |
 //!
@@ -15,6 +15,7 @@ mod permits;
 mod queues;
 
 pub use budget::Budget;
+pub(crate) use budget::TimeBudget;
 pub use pace::Pace;
 pub(crate) use permits::Permits;
 pub use permits::{Permit, Requester};

@@ -62,6 +62,12 @@ impl Pace {
         }
     }
 
+    /// Counts a connection that has failed, or whose peer has closed it. To drop the work of such a connection may take
+    /// longer than requests: it may have thousands of watches.
+    pub fn count_end(&mut self) {
+        self.unlooked = REQUESTS_PER_CLOCK;
+    }
+
     /// Notes that the connection reached its limit of bytes read in a turn. The connection is slow if these bytes
     /// contained no request.
     pub fn count_much_read(&mut self) {

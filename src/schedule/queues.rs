@@ -23,6 +23,9 @@ pub(crate) struct Queues {
     long_turns_waited: usize,
     /// Connections to flush at the end of this turn.
     flush: VecDeque<Token>,
+    /// Connections to end, at the end of this turn or of a later one. The peer is gone, or the server ends all
+    /// connections.
+    ending: VecDeque<Token>,
     /// Connections with a job, runnable or not.
     with_jobs: Vec<Token>,
 }
@@ -58,6 +61,8 @@ pub(crate) struct Place {
     is_in_long: bool,
     /// Whether the connection is in `flush`.
     is_in_flush: bool,
+    /// Whether the connection is in `ending`.
+    is_in_ending: bool,
     /// Whether the connection is in `with_jobs`, the list of connections with a job.
     is_with_job: bool,
 }
@@ -65,7 +70,15 @@ pub(crate) struct Place {
 impl Place {
     /// Returns the place of a new connection, which is in no queue.
     pub(crate) fn new(token: Token) -> Self {
-        Self { token, can_go_on: false, is_in_jobs: false, is_in_long: false, is_in_flush: false, is_with_job: false }
+        Self {
+            token,
+            can_go_on: false,
+            is_in_jobs: false,
+            is_in_long: false,
+            is_in_flush: false,
+            is_in_ending: false,
+            is_with_job: false,
+        }
     }
 
     /// Returns the token of the connection.
@@ -93,6 +106,11 @@ impl Place {
         self.is_in_flush = false;
     }
 
+    /// Notes that the connection is no longer in `ending`.
+    pub(crate) fn leave_ending(&mut self) {
+        self.is_in_ending = false;
+    }
+
     /// Notes that the connection is no longer in `with_jobs`.
     pub(crate) fn leave_with_jobs(&mut self) {
         self.is_with_job = false;
@@ -100,9 +118,10 @@ impl Place {
 }
 
 impl Queues {
-    /// Whether a connection is in `run`, `handshakes`, `slow`, `jobs` or `long`. Then the next poll must not block.
+    /// Whether a connection is in `run`, `handshakes`, `slow`, `jobs`, `long` or `ending`. Then the next poll must not
+    /// block.
     pub(crate) fn can_go_on(&self) -> bool {
-        let queues = [&self.handshakes, &self.slow, &self.jobs, &self.long];
+        let queues = [&self.handshakes, &self.slow, &self.jobs, &self.long, &self.ending];
         !self.run.is_empty() || queues.iter().any(|queue| !queue.is_empty())
     }
 
@@ -260,6 +279,23 @@ impl Queues {
     pub(crate) fn pop_flush(&mut self) -> Option<Token> {
         self.flush.pop_front()
     }
+
+    /// Adds the connection to `ending`, unless it is there already.
+    pub(crate) fn enqueue_ending(&mut self, place: &mut Place) {
+        if !std::mem::replace(&mut place.is_in_ending, true) {
+            self.ending.push_back(place.token);
+        }
+    }
+
+    /// Whether a connection is in `ending`.
+    pub(crate) fn has_ending(&self) -> bool {
+        !self.ending.is_empty()
+    }
+
+    /// Removes and returns the next connection to end.
+    pub(crate) fn pop_ending(&mut self) -> Option<Token> {
+        self.ending.pop_front()
+    }
 }
 
 #[cfg(test)]
@@ -371,5 +407,23 @@ mod tests {
         second.leave_flush();
         queues.enqueue_flush(&mut second);
         assert_eq!(queues.pop_flush(), Some(Token(2)));
+    }
+
+    #[test]
+    fn connections_end_once_and_the_poll_does_not_block_before() {
+        let mut queues = Queues::default();
+        let mut places = [1, 2, 3].map(|token| Place::new(Token(token)));
+        for place in &mut places {
+            queues.enqueue_ending(place);
+            queues.enqueue_ending(place);
+        }
+        for token in 1..=3 {
+            assert!(queues.has_ending() && queues.can_go_on());
+            assert_eq!(queues.pop_ending(), Some(Token(token)));
+        }
+        assert!(!queues.has_ending() && !queues.can_go_on());
+        places[0].leave_ending();
+        queues.enqueue_ending(&mut places[0]);
+        assert_eq!((queues.pop_ending(), queues.pop_ending()), (Some(Token(1)), None));
     }
 }

@@ -80,13 +80,14 @@ impl Service {
         }
     }
 
-    /// Replaces all Leases by `table`, and drops the journal, so that the caller can open a new one. No connection may
-    /// be open.
-    pub fn begin_again(&mut self, table: Table) {
+    /// Replaces all Leases by `table`, and drops the journal, so that the caller can open a new one. Returns the former
+    /// Leases and watchers. No connection may be open, apart from those that the caller has taken out of service.
+    pub fn begin_again(&mut self, table: Table) -> (Table, Watchers<Owner>) {
         self.api.storage = Storage::Memory;
-        self.watchers = Watchers::new(table.version());
         self.waiters = Waiters::default();
-        self.table = table;
+        (self.queued_bytes, self.received_bytes) = (0, 0);
+        let watchers = std::mem::replace(&mut self.watchers, Watchers::new(table.version()));
+        (std::mem::replace(&mut self.table, table), watchers)
     }
 
     /// Returns the bytes of queued output at which a peer must read before its next request is served. Open watches

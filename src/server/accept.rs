@@ -14,7 +14,7 @@ impl Server {
         // The cleartext listener, the last one in the list, comes first. Peers of the public TLS listener must not keep
         // out clients on this host.
         for at in (0..self.listeners.len()).rev() {
-            if self.conns.len() >= self.max_connections && self.listeners[at].is_readable() {
+            if self.open_connections() >= self.max_connections && self.listeners[at].is_readable() {
                 self.tell_full(now);
             }
             for _ in 0..ACCEPTS_PER_TURN {
@@ -42,7 +42,7 @@ impl Server {
     fn tell_full(&mut self, now: Now) {
         if now.ms >= self.full_told_again_ms {
             self.full_told_again_ms = now.ms + TOLD_AGAIN_MS;
-            let connections = self.conns.len();
+            let connections = self.open_connections();
             let what = if self.conns.oldest_anonymous().is_some() {
                 "each new connection evicts the oldest one of a peer without rights, once that one is 0.5 s old"
             } else {
@@ -65,7 +65,7 @@ impl Server {
     /// gets [`ANONYMOUS_MS_MIN`] to show a certificate. Otherwise new peers would evict each other before any handshake
     /// completes. The time for which a handshake waits for this server does not count.
     fn place_ms(&mut self) -> Option<u64> {
-        if self.conns.len() < self.max_connections {
+        if self.open_connections() < self.max_connections {
             return Some(0);
         }
         let oldest = self.conns.oldest_anonymous()?;
@@ -75,7 +75,7 @@ impl Server {
     /// Evicts the connection of the oldest anonymous peer if the connection limit is reached. Otherwise any peer could
     /// keep all other peers out with idle connections.
     fn make_place(&mut self) {
-        if self.conns.len() < self.max_connections {
+        if self.open_connections() < self.max_connections {
             return;
         }
         if let Some(token) = self.conns.oldest_anonymous() {

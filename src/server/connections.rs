@@ -1,8 +1,10 @@
 //! The connections, stored by slot.
 
 use crate::conn::Conn;
+use crate::metrics::Metrics;
 use crate::schedule::Place;
-use crate::serve::Service;
+use crate::serve::{Owner, Service};
+use crate::watch::Watchers;
 use mio::Token;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -122,9 +124,15 @@ impl Connections {
         }
     }
 
-    /// Returns the tokens of all connections.
-    pub(super) fn tokens(&self) -> Vec<Token> {
-        self.entries.iter().map(|(_, entry)| entry.place.token()).collect()
+    /// Returns the places of all connections in the queues of the event loop.
+    pub(super) fn places_mut(&mut self) -> impl Iterator<Item = &mut Place> {
+        self.entries.iter_mut().map(|(_, entry)| &mut entry.place)
+    }
+
+    /// Removes all connections at once, and returns them. Their tokens belong to no connection any more.
+    pub(super) fn take_all(&mut self) -> slab::IntoIter<ConnEntry> {
+        self.anonymous.clear();
+        std::mem::take(&mut self.entries).into_iter()
     }
 }
 
@@ -133,6 +141,14 @@ impl ConnEntry {
     pub(super) fn count(&mut self, service: &mut Service) {
         recount(&mut service.queued_bytes, &mut self.queued_bytes, self.conn.waiting_bytes());
         recount(&mut service.received_bytes, &mut self.received_bytes, self.conn.received_bytes());
+    }
+
+    /// Drops the connection's work, and counts an incomplete TLS handshake. Called when the connection is closed.
+    pub(super) fn end(&mut self, watchers: &mut Watchers<Owner>, metrics: &mut Metrics) {
+        self.conn.drop_work(watchers);
+        if self.conn.is_before_handshake_end() {
+            metrics.count_tls_handshake(false);
+        }
     }
 
     /// Removes the connection's bytes from the server's totals. Called when the connection is closed.
@@ -192,7 +208,7 @@ pub(super) mod tests {
         assert_eq!(slot_of(present), slot_of(gone));
         assert!(connections.get_mut(gone).is_none());
         connections.remove(gone);
-        assert_eq!(connections.tokens(), [present, other]);
+        assert_eq!(connections.places_mut().map(|place| place.token()).collect::<Vec<_>>(), [present, other]);
         assert!(connections.get_mut(present).is_some_and(|entry| entry.place.token() == present));
         connections.remove(present);
         connections.remove(other);

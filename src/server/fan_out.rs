@@ -6,8 +6,8 @@ use crate::limits::{
     CONNECTIONS_PER_TURN, FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_CLOCK, FAN_OUT_LOOKS_PER_TURN, FAN_OUT_US_PER_TURN,
     WATCHER_MARKS_PER_TURN,
 };
+use crate::schedule::TimeBudget;
 use crate::watch::Fill;
-use std::time::{Duration, Instant};
 
 impl Server {
     /// Sends the changes of this turn of the event loop to the watchers of the changed Leases. Also sends further
@@ -22,7 +22,7 @@ impl Server {
         // one examined event.
         let mut taken = 0;
         let mut flushed = 0;
-        let mut end = None;
+        let mut time = TimeBudget::new(FAN_OUT_US_PER_TURN);
         let mut again = Vec::new();
         while flushed < CONNECTIONS_PER_TURN
             && self.service.watchers.bytes() < bytes_max
@@ -51,8 +51,7 @@ impl Server {
             let looks = self.service.watchers.looks() + taken;
             if looks >= clock_due {
                 clock_due = looks + FAN_OUT_LOOKS_PER_CLOCK;
-                let moment = Instant::now();
-                if moment >= *end.get_or_insert(moment + Duration::from_micros(FAN_OUT_US_PER_TURN)) {
+                if time.check_end() {
                     break;
                 }
             }

@@ -11,6 +11,7 @@ mod accept;
 mod connections;
 mod endpoints;
 mod fan_out;
+mod former;
 mod start;
 mod storage;
 mod timers;
@@ -27,13 +28,14 @@ use crate::conn::Next;
 use crate::engine::EngineError;
 use crate::journal::Journal;
 use crate::limits::{
-    CHANGES_APPLIED_PER_TURN, CONNECTIONS_PER_TURN, DISCARD_US_PER_TURN, EVENTS_PER_TURN, HANDSHAKE_US_PER_TURN,
-    JOB_US_PER_TURN, MOVE_AFTER_MS, MOVE_EVERY_MS, RECORDS_LOADED_PER_TURN, SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
+    CHANGES_APPLIED_PER_TURN, CONNECTIONS_PER_TURN, DISCARD_US_PER_TURN, END_US_PER_TURN, EVENTS_PER_TURN,
+    HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN, MOVE_AFTER_MS, MOVE_EVERY_MS, RECORDS_LOADED_PER_TURN, SHUTDOWN_MS_MAX,
+    STATES_DISCARDED_PER_STEP,
 };
 use crate::listener::Listener;
 use crate::metrics::TurnEnd;
 use crate::route::Probe;
-use crate::schedule::{LongState, Queues};
+use crate::schedule::{LongState, Queues, TimeBudget};
 use crate::serve::Service;
 use crate::table::{PREFETCH_MAX, Table};
 use crate::tls::config::Secure;
@@ -42,6 +44,7 @@ use crate::updates::{UpdateSender, Updates};
 use crate::watch::StopKind;
 use connections::{ConnEntry, Connections};
 use endpoints::Endpoints;
+use former::Former;
 use mio::event::Event;
 use mio::{Events, Poll, Token, Waker};
 use std::cmp::Reverse;
@@ -78,6 +81,8 @@ pub struct Server {
     poll: Poll,
     listeners: Vec<Listener>,
     conns: Connections,
+    /// What reloads of the store have replaced, and later turns close and free.
+    former: Vec<Former>,
     max_connections: usize,
     /// Time from which the connection-limit warning may be logged again, in ms.
     full_told_again_ms: u64,
@@ -282,7 +287,11 @@ impl Server {
         self.take_reloads();
         self.take_namespace_changes();
         self.endpoints.take_published(now.ms);
-        self.take_durable(now)?;
+        self.end_former();
+        // The new table is loaded only after the former one is freed, so that the memory need not hold both.
+        if self.former.is_empty() {
+            self.take_durable(now)?;
+        }
         self.move_clients(now);
         self.service.waiters.wake_late(now.ms, |token| enqueue(&mut self.conns, &mut self.queues, token));
         for event in &*events {
@@ -309,6 +318,7 @@ impl Server {
         self.service.send_changes(now);
         self.fan_out(now);
         self.flush_connections(now);
+        self.end_connections(now);
         self.on_timeout(now);
         self.check_jobs(now);
         self.discard();
@@ -316,7 +326,7 @@ impl Server {
         self.service.api.metrics.end_turn(TurnEnd {
             duration_us: u64::try_from(woken.elapsed().as_micros()).unwrap_or(u64::MAX),
             cpu_us: cpu_us_before.map(|before| thread_cpu_micros().saturating_sub(before)),
-            connections: self.conns.len(),
+            connections: self.open_connections(),
             watchers: self.service.watchers.len(),
             sharded_watchers: self.service.watchers.sharded(),
             watch_events: self.service.watchers.events(),
@@ -545,15 +555,29 @@ impl Server {
             return;
         }
         tracing::warn!(connections = self.conns.len(), "cut off from etcd: clients are sent to other replicas");
+        self.end_all(now);
+    }
+
+    /// Ends all connections: the first ones now, and the rest at the ends of this turn and of the next ones.
+    fn end_all(&mut self, now: Now) {
+        for place in self.conns.places_mut() {
+            self.queues.enqueue_ending(place);
+        }
         self.end_connections(now);
     }
 
-    /// Lets each connection finish its requests in progress, end its watches, and close.
+    /// Lets connections that must end finish their requests in progress, end their watches, and close, until the time
+    /// budget is used up.
     fn end_connections(&mut self, now: Now) {
-        for token in self.conns.tokens() {
+        let mut time = TimeBudget::new(END_US_PER_TURN);
+        while let Some(token) = self.queues.pop_ending() {
             let Some(entry) = self.conns.get_mut(token) else { continue };
+            entry.place.leave_ending();
             let next = entry.conn.on_shutdown(&mut self.service, &mut self.pool, now);
             self.close_or_enqueue(token, next);
+            if self.queues.has_ending() && time.check_end() {
+                break;
+            }
         }
     }
 
@@ -563,7 +587,8 @@ impl Server {
         let can_accept = accept_ms == Some(0);
         let can_discard = self.service.table.discarded_len() > 0;
         let has_changes = self.service.api.storage.journal().is_some_and(Journal::has_work);
-        if can_accept || self.queues.can_go_on() || can_discard || has_changes || self.service.watchers.has_dirty() {
+        let has_work = self.queues.can_go_on() || !self.former.is_empty() || self.service.watchers.has_dirty();
+        if can_accept || has_work || can_discard || has_changes {
             return Some(Duration::ZERO);
         }
         let now_ms = self.clock.now().ms;
@@ -619,7 +644,13 @@ impl Server {
         // Counts the bytes now, so that the connections served next see the current totals.
         entry.count(&mut self.service);
         enqueue_work(&mut self.queues, entry);
-        self.queues.enqueue_flush(&mut entry.place);
+        if entry.conn.is_abandoned() {
+            // The responses of other connections come first: thousands of peers may be gone at once.
+            self.service.pace.count_end();
+            self.queues.enqueue_ending(&mut entry.place);
+        } else {
+            self.queues.enqueue_flush(&mut entry.place);
+        }
         self.conns.recheck(token);
     }
 
@@ -659,11 +690,8 @@ impl Server {
 
     fn close(&mut self, token: Token) {
         let Some(entry) = self.conns.get_mut(token) else { return };
-        entry.conn.drop_work(&mut self.service);
+        entry.end(&mut self.service.watchers, &mut self.service.api.metrics);
         entry.uncount(&mut self.service);
-        if entry.conn.is_before_handshake_end() {
-            self.service.api.metrics.count_tls_handshake(false);
-        }
         // Closing the descriptor removes it from the poll. Later events of the same poll may still have this token,
         // which no connection has any more.
         self.conns.remove(token);
@@ -698,12 +726,12 @@ impl Server {
         self.service.watchers.begin_shutdown(self.stop_kind);
         self.stop_ms = Some(now.ms + SHUTDOWN_MS_MAX);
         self.listeners.clear();
-        self.end_connections(now);
+        self.end_all(now);
     }
 
     fn is_over(&self) -> bool {
         let now = self.clock.now();
         let is_idle = || self.conns.is_empty() && !self.service.api.is_leaving(now);
-        self.stop_ms.is_some_and(|stop_ms| now.ms >= stop_ms || is_idle())
+        self.stop_ms.is_some_and(|stop_ms| now.ms >= stop_ms && !self.queues.has_ending() || is_idle())
     }
 }

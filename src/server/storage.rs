@@ -1,5 +1,6 @@
 //! The server's storage: opens the journal that the configuration names, and loads it again when needed.
 
+use super::former::Former;
 use super::{Server, StorageConfig};
 use crate::api::Storage;
 use crate::clock::wall_micros;
@@ -92,21 +93,19 @@ const _: () = assert!(ETCD_BATCH_BYTES_MAX + CHUNK_BYTES_MAX < 1_500 * 1024);
 impl Server {
     /// Loads all Leases again, after the server has lost track of the store.
     ///
-    /// Closes all connections, so that no client sees a change that other replicas do not have. Clients continue with
-    /// another replica, or with this replica once it has loaded. Their watches resume if the loaded event log reaches
-    /// back far enough.
+    /// Serves none of the present connections any more, so that no client sees a change that other replicas do not
+    /// have. The next turns close these connections. Clients continue with another replica, or with this replica once
+    /// it has loaded. Their watches resume if the loaded event log reaches back far enough.
     ///
     /// # Errors
     /// The store cannot be opened.
     pub(super) fn load_again(&mut self) -> Result<(), EngineError> {
-        for token in self.conns.tokens() {
-            self.close(token);
-        }
         if let Some(check) = self.awaited.journal {
             self.service.api.health.set(check, Err("the journal is being read".into()));
         }
         // The old journal is dropped first, which cancels the pending work of its thread.
-        self.service.begin_again(self.table_limits.table(ResourceVersion(0)));
+        let (table, watchers) = self.service.begin_again(self.table_limits.table(ResourceVersion(0)));
+        self.former.push(Former { connections: self.conns.take_all(), watchers, table });
         let (waker, now) = (&self.shutdown.waker, self.clock.now());
         self.service.api.storage = open(&self.storage, self.journal_format, waker, now.ms, self.has_loaded)?;
         Ok(())

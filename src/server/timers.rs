@@ -3,7 +3,8 @@
 
 use super::Server;
 use crate::clock::Now;
-use crate::limits::JOBS_CHECK_MS;
+use crate::limits::{END_US_PER_TURN, JOBS_CHECK_MS};
+use crate::schedule::TimeBudget;
 use mio::Token;
 use std::cmp::Reverse;
 
@@ -19,7 +20,9 @@ impl Server {
         }
     }
 
+    /// Handles deadlines that have passed, until the time budget is used up.
     pub(super) fn on_timeout(&mut self, now: Now) {
+        let mut time = TimeBudget::new(END_US_PER_TURN);
         while let Some(Reverse((due_ms, token))) = self.timers.peek().copied() {
             if due_ms > now.ms {
                 break;
@@ -33,6 +36,9 @@ impl Server {
             if entry.conn.deadline_ms() <= now.ms {
                 let next = entry.conn.on_timeout(&mut self.service, &mut self.pool, now);
                 self.close_or_enqueue(token, next);
+                if time.check_end() {
+                    break;
+                }
             } else {
                 self.arm_timer(token);
             }

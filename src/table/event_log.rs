@@ -178,7 +178,13 @@ impl EventLog {
         self.undelivered_bytes = self.undelivered_bytes.saturating_add(event.bytes as usize);
         self.events.push_back(event);
         while self.events.len() > 1 && (self.events.len() > self.events_max || self.bytes > self.bytes_max) {
-            let Some(gone) = self.events.pop_front() else { break };
+            self.drop_oldest();
+        }
+    }
+
+    /// Drops the oldest event, if there is one.
+    pub(super) fn drop_oldest(&mut self) {
+        if let Some(gone) = self.events.pop_front() {
             self.bytes -= gone.bytes as usize;
             self.floor = gone.version();
         }

@@ -125,6 +125,19 @@ impl Table {
         self.history.step(states_max);
     }
 
+    /// Frees up to `states_max` Leases, as many events, and as many states as [`Table::discard_step`]. Returns whether
+    /// nothing is left. From then on, the table may only be dropped: the hash index still has the freed Leases.
+    pub(crate) fn free_step(&mut self, states_max: usize) -> bool {
+        for _ in 0..states_max {
+            self.log.drop_oldest();
+            if let Some((_, slot)) = self.ordered.pop_first() {
+                self.entries.remove(slot.0 as usize);
+            }
+        }
+        self.discard_step(states_max);
+        self.is_empty() && self.log.is_empty() && self.discarded_len() == 0
+    }
+
     /// Returns the number of Leases.
     #[must_use]
     pub fn len(&self) -> usize {
