@@ -9,7 +9,7 @@ mod image;
 
 pub use image::PowerCut;
 
-use coordination_apiserver::engine::disk::StorageBackend;
+use coordination_apiserver::engine::disk::{StorageBackend, StoreFile};
 use fastrand::Rng;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,12 +73,11 @@ pub enum FailedSyncs {
     /// The pages stay dirty, so a later sync makes them durable.
     #[default]
     Kept,
-    /// The pages are marked clean, as on Linux: reads see them, but a power cut loses them. Some seeds fail, since a
-    /// server that starts again relies on such pages.
+    /// The pages are marked clean, as on Linux: reads see them, but a power cut loses them. The device ignores the
+    /// order to drop the page cache ([`StoreFile::read_from_disk`]). Some seeds fail, since a server that starts again
+    /// relies on such pages.
     Forgotten,
-    /// As with `Forgotten`. In addition, the device syncs the file and drops the page cache before the next start of
-    /// the server. On Linux, the disk engine does so when it opens a file (`folder::read_from_disk`). The simulator
-    /// does not call that function, since the function needs a real file.
+    /// The pages are marked clean, as with `Forgotten`. The next start of the server drops them from the page cache.
     ForgottenAndCold,
 }
 
@@ -110,13 +109,6 @@ impl Device {
         // Faults to come remain, so that they can occur while the server recovers.
         let faults = &mut state.faults;
         (faults.has_crashed, faults.has_failed, faults.was_full) = (false, false, false);
-        if state.faults.failed_syncs == FailedSyncs::ForgottenAndCold {
-            let state = &mut *state;
-            for change in state.unsynced.drain(..) {
-                change.apply(&mut state.durable);
-            }
-            state.cache.clone_from(&state.durable);
-        }
         Backend { device: self.clone(), epoch: state.epoch }
     }
 
@@ -330,5 +322,18 @@ impl StorageBackend for Backend {
         state.allocate(start, start + data.len())?;
         state.change(Unsynced::Bytes(start, data.to_vec()));
         if is_crash { Err(gone()) } else { Ok(()) }
+    }
+}
+
+impl StoreFile for Backend {
+    fn read_from_disk(&self) -> io::Result<()> {
+        self.sync_data()?;
+        let state = &mut *self.device.state();
+        if state.faults.failed_syncs != FailedSyncs::Forgotten {
+            state.cache.clone_from(&state.durable);
+            // The sync of a deliberate bug leaves dirty pages, which the page cache keeps.
+            state.unsynced.iter().for_each(|change| change.apply(&mut state.cache));
+        }
+        Ok(())
     }
 }

@@ -16,6 +16,18 @@ use redb::StorageBackend;
 
 use super::log::LOG_BYTES;
 
+/// The file of a store, as a backend of redb.
+pub trait StoreFile: StorageBackend {
+    /// Syncs the file and drops its pages from the page cache, so that later reads come from the disk.
+    ///
+    /// The previous process may have ended because a sync failed. The kernel then marks unwritten pages of the file as
+    /// clean, and reads still return them. The next power failure would destroy a store that relies on such pages.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    fn read_from_disk(&self) -> io::Result<()>;
+}
+
 /// A backend of redb over one open file.
 #[derive(Debug)]
 pub(super) struct FileBackend(pub(super) File);
@@ -39,6 +51,16 @@ impl StorageBackend for FileBackend {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.0.write_all_at(data, offset)
+    }
+}
+
+impl StoreFile for FileBackend {
+    fn read_from_disk(&self) -> io::Result<()> {
+        self.0.sync_all()?;
+        // Other systems have no call that drops the pages of a file.
+        #[cfg(target_os = "linux")]
+        rustix::fs::fadvise(&self.0, 0, None, rustix::fs::Advice::DontNeed)?;
+        Ok(())
     }
 }
 

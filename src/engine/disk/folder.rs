@@ -41,7 +41,6 @@ pub(super) fn open(path: &Path) -> Result<Option<File>, EngineError> {
         Err(cause) => return Err(refused("cannot open", path, cause)),
     };
     lock_store(&file, path)?;
-    read_from_disk(&file).map_err(|cause| refused("cannot sync", path, cause))?;
     Ok(Some(file))
 }
 
@@ -59,17 +58,6 @@ fn lock_store(file: &File, path: &Path) -> Result<(), EngineError> {
         return Ok(());
     }
     Err(EngineError::Busy { store: path.display().to_string(), holder: None })
-}
-
-/// Syncs the file and drops its pages from the page cache on Linux, so that later reads come from the disk.
-///
-/// The previous process may have ended because a sync failed. The kernel then marks unwritten pages of the file as
-/// clean, and reads still return them. The next power failure would destroy a store that relies on such pages.
-fn read_from_disk(file: &File) -> io::Result<()> {
-    file.sync_all()?;
-    #[cfg(target_os = "linux")]
-    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?;
-    Ok(())
 }
 
 /// Creates an empty file. If an interrupted creation left the file, empties it.

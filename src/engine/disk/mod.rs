@@ -46,6 +46,7 @@ use std::sync::Arc;
 pub use redb::StorageBackend;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 
+pub use self::backend::StoreFile;
 use self::backend::{Failure, FileBackend, Guard};
 use self::commit::Commit;
 use self::log::Log;
@@ -101,7 +102,7 @@ impl Disk {
                 file
             }
         };
-        Self::attach(Arc::new(FileBackend(file)), &name, Absent::Refuse, Some(lock))
+        Self::read_and_attach(Arc::new(FileBackend(file)), &name, Absent::Refuse, Some(lock))
     }
 
     /// Opens the store in a backend. If the backend is empty, creates the store. Messages call the store `name`.
@@ -111,8 +112,19 @@ impl Disk {
     ///
     /// # Errors
     /// Those of [`Disk::open`], except `Busy`.
-    pub fn with_backend(backend: Arc<dyn StorageBackend>, name: &str) -> Result<Self, EngineError> {
-        Self::attach(backend, name, Absent::Create, None)
+    pub fn with_backend(backend: Arc<dyn StoreFile>, name: &str) -> Result<Self, EngineError> {
+        Self::read_and_attach(backend, name, Absent::Create, None)
+    }
+
+    /// Opens the store as the disk has it, without the page cache of an earlier process.
+    fn read_and_attach(
+        backend: Arc<dyn StoreFile>,
+        name: &str,
+        absent: Absent,
+        lock: Option<File>,
+    ) -> Result<Self, EngineError> {
+        backend.read_from_disk().map_err(|cause| folder::refused("cannot sync", Path::new(name), cause))?;
+        Self::attach(backend, name, absent, lock)
     }
 
     fn attach(

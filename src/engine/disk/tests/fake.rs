@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::engine::disk::StorageBackend;
 use crate::engine::disk::log::LOG_BYTES;
+use crate::engine::disk::{StorageBackend, StoreFile};
 
 /// A backend whose clones share their state.
 #[derive(Clone, Debug, Default)]
@@ -190,5 +190,11 @@ impl StorageBackend for Fake {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.change(Change::Bytes(offset, data.to_vec()))
+    }
+}
+
+impl StoreFile for Fake {
+    fn read_from_disk(&self) -> io::Result<()> {
+        self.sync_data()
     }
 }

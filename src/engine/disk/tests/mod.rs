@@ -389,6 +389,17 @@ fn a_failed_write_is_fatal_unless_the_disk_is_full() {
 }
 
 #[test]
+fn a_store_that_cannot_be_synced_is_not_opened() {
+    let fake = Fake::default();
+    drop(fake.open());
+    fake.fail_sync(io::ErrorKind::Other);
+    let syncs = fake.syncs();
+    let error = fake.try_open().unwrap_err();
+    assert!(error.to_string().starts_with("cannot sync fake: "), "{error}");
+    assert_eq!(fake.syncs(), syncs + 1, "the file is not read");
+}
+
+#[test]
 fn an_empty_commit_writes_nothing() {
     let fake = Fake::default();
     let mut disk = fake.open();
