@@ -58,13 +58,19 @@ pub struct Etcd {
     full_until_us: u64,
     /// The last backup, to which a restore returns.
     backup: Option<Backup>,
+    /// The states before each of the last changes, if the run has restores. A restore to one of them loses a short end
+    /// of the history, as a power failure of all members does if their disks have not synced it.
+    recent: VecDeque<Backup>,
     /// Entries that [`Bug::SequenceReused`] renamed, each with the payload that its writer sent.
     renamed: BTreeMap<(usize, u64, Vec<u8>), Vec<u8>>,
     /// Entries that [`Bug::AnswerBeforeQuorum`] has lost. Each is delivered only to the replica that wrote it.
     lost: Vec<(usize, Put)>,
 }
 
-/// A backup of etcd.
+/// Maximum number of states in [`Etcd::recent`].
+const RECENT_MAX: usize = 8;
+
+/// A backup of etcd: all keys at one revision.
 #[derive(Debug)]
 struct Backup {
     revision: u64,
@@ -401,9 +407,12 @@ impl Etcd {
             Some((name, position)) => self.stored.keys.get(&name) == Some(&position),
             None => known.manifest == manifest && reached.0 <= self.stored.head,
         } && (commit.writes.is_empty() || known.manifest <= manifest);
+        // A chunk that is put twice has a later revision.
         let has_chunk =
-            known.chunk.is_none_or(|(chunk, put)| self.stored.chunks.get(&chunk).is_some_and(|(_, at)| *at == put));
-        if !has_last || commit.manifest.is_some() && !has_chunk {
+            known.chunk.is_none_or(|(chunk, put)| self.stored.chunks.get(&chunk).is_some_and(|(_, at)| *at >= put));
+        let continues = |piece: &Piece| known.chunk.is_some_and(|((snapshot, _), _)| snapshot == piece.snapshot);
+        let needs_chunk = commit.manifest.is_some() || commit.piece.as_ref().is_some_and(continues);
+        if !has_last || needs_chunk && !has_chunk {
             sim.count("commits after a loss of entries");
             return lost("a delivered entry is gone");
         }
@@ -411,6 +420,13 @@ impl Etcd {
         if puts && sim.now_us() < self.full_until_us {
             let cause = io::Error::other("mvcc: database space exceeded");
             return Event::Failed(EngineError::NoSpace { store: "etcd".to_owned(), cause });
+        }
+        if sim.swarm.faults.restores > 0 {
+            let present = self.present();
+            self.recent.push_back(present);
+            if self.recent.len() > RECENT_MAX {
+                self.recent.pop_front();
+            }
         }
         self.revision += 1;
         let mut revision = 0;
@@ -620,9 +636,12 @@ impl Etcd {
 
     /// Makes the backup to which the next restore returns.
     pub fn back_up(&mut self) {
-        let Self { revision, stored, appended, .. } = self;
-        self.backup =
-            Some(Backup { revision: *revision, stored: stored.clone(), appended: *appended, puts: self.puts.len() });
+        self.backup = Some(self.present());
+    }
+
+    fn present(&self) -> Backup {
+        let Self { revision, appended, .. } = *self;
+        Backup { revision, stored: self.stored.clone(), appended, puts: self.puts.len() }
     }
 
     /// Drops all requests and responses that are on their way.
@@ -631,9 +650,12 @@ impl Etcd {
         self.answers.clear();
     }
 
-    /// Restores the backup. Each running replica detects this within a second, and may send writes until then.
+    /// Restores the backup, or in half of the cases one of the last states. Each running replica detects this within a
+    /// second, and may send writes until then.
     pub fn restore(&mut self, sim: &Sim) {
-        let Some(backup) = self.backup.take() else { return };
+        let chosen = sim.random(|random| random.usize(..2 * RECENT_MAX));
+        let (recent, backup) = (self.recent.drain(..).nth(chosen), self.backup.take());
+        let Some(backup) = recent.or(backup) else { return };
         sim.count("backups restored");
         self.revision = backup.revision;
         self.stored = backup.stored;

@@ -228,7 +228,9 @@ async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Fa
                 let read = super::messages::RangeRequest { key: key.clone(), ..Default::default() };
                 let found = state.client.range(read).await?.kvs;
                 return match found.first() {
-                    Some(found) if found.value == *payload => Ok(Done::Committed { revision: 0 }),
+                    Some(found) if found.value == *payload => {
+                        Ok(Done::Committed { revision: found.mod_revision.cast_unsigned() })
+                    }
                     _ => Err(Failure::NoSpace(message)),
                 };
             }
@@ -242,24 +244,20 @@ async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Fa
 async fn find_end(state: Rc<SharedState>, undelivered: Rc<RefCell<Option<Undelivered>>>) {
     state.begin(Wait::Look);
     let request = transaction::find_end(&state.keys);
-    let delivered = state.delivered.get();
+    let (delivered, manifest_before) = (state.delivered.get(), state.manifest_revision.get());
     for attempt in 0.. {
         match state.client.txn(&request, attempt).await {
             Ok(answer) => {
                 let revision = answer.header.map_or(0, |header| header.revision.cast_unsigned());
                 let mut found = answer.responses.into_iter().map(first_key);
                 let (head, manifest) = (found.next().unwrap_or_default(), found.next().unwrap_or_default());
-                let position = Position(head.mod_revision.cast_unsigned());
-                // A linearizable read shows every entry that was delivered before the read. So an earlier position
-                // means that etcd was restored.
-                if position < delivered {
-                    let (old, new) = (delivered.0, position.0);
-                    let why = format!("the last entry went back from revision {old} to {new}: etcd was restored");
+                let [entry, manifest] = [head.mod_revision, manifest.mod_revision].map(i64::cast_unsigned);
+                let found = Found { entry, manifest, revision };
+                if let Some(why) = found.went_back(delivered.0, manifest_before) {
                     return state.fail(Failure::Lost(why));
                 }
                 state.end(Wait::Look);
-                state.say(Event::End(End { position, entries: head.version.cast_unsigned() }));
-                let found = Found { entry: position.0, manifest: manifest.mod_revision.cast_unsigned(), revision };
+                state.say(Event::End(End { position: Position(entry), entries: head.version.cast_unsigned() }));
                 return look_behind(&state, &mut undelivered.borrow_mut(), found, Instant::now());
             }
             Err(Failure::Unknown(_)) if state.is_over.get() => return,
@@ -282,6 +280,18 @@ struct Found {
     manifest: u64,
     /// Revision of etcd at the time of the query.
     revision: u64,
+}
+
+impl Found {
+    /// Compares with the revisions of the last entry and of the manifest that this process knew before the query. A
+    /// linearizable read shows every earlier write. So a lower revision means that etcd was restored. Returns this as
+    /// text.
+    fn went_back(self, entry: u64, manifest: u64) -> Option<String> {
+        let went_back = |what: &str, old: u64, new: u64| {
+            (new < old).then(|| format!("{what} went back from revision {old} to {new}: etcd was restored"))
+        };
+        went_back("the last entry", entry, self.entry).or_else(|| went_back("the manifest", manifest, self.manifest))
+    }
 }
 
 /// Compares what a query has found at `now` with what the watch has delivered. Fails if the watch has not delivered an
@@ -356,6 +366,17 @@ mod tests {
                 _ => assert_eq!((error.is_none(), lost.is_none()), (true, true), "{error:?} {lost:?}"),
             }
             assert_eq!(followed, if lost.is_none() { 20 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn a_restored_etcd_shows_in_the_last_entry_or_in_the_manifest() {
+        let found = Found { entry: 30, manifest: 20, revision: 40 };
+        assert_eq!(found.went_back(30, 20), None);
+        assert_eq!(found.went_back(29, 0), None, "the watch is behind");
+        for (entry, manifest, what) in [(31, 20, "the last entry"), (30, 21, "the manifest"), (0, 21, "the manifest")] {
+            let why = found.went_back(entry, manifest).unwrap_or_default();
+            assert!(why.starts_with(&format!("{what} went back from revision ")), "{why}");
         }
     }
 

@@ -7,7 +7,8 @@
 //!
 //! A transaction may also arrive after etcd was restored from a backup. Entries that the writer has applied may then be
 //! missing. The transaction could then leave a gap, delete entries that no snapshot contains, or name missing chunks.
-//! So a transaction requires that the last entry delivered to its writer exists.
+//! So a transaction requires that the last entry delivered to its writer exists. A chunk and a manifest require the
+//! chunk before. A restored etcd lacks the last writes, so no earlier chunk is missing either.
 
 use super::keys::{FORMAT, Keys};
 use super::messages::{
@@ -67,7 +68,7 @@ pub(super) struct PutChunk {
 pub(super) enum Done {
     /// The commit is durable.
     Committed {
-        /// Revision of the write; 0 if an earlier attempt has put the entry.
+        /// Revision of the write, of this attempt or of an earlier one.
         revision: u64,
     },
     /// Another writer has replaced the manifest.
@@ -116,6 +117,9 @@ impl Transaction {
         if let Some(piece) = piece {
             let sealed = seal_piece(&piece);
             let Piece { snapshot, index, .. } = piece;
+            if let Some(chunk) = known.chunk.filter(|chunk| chunk.snapshot == snapshot) {
+                transaction.require_chunk(chunk, keys);
+            }
             transaction.chunk_bytes = sealed.len();
             transaction.chunk = Some((snapshot, index));
             if index == 0 {
@@ -161,6 +165,12 @@ impl Transaction {
         }
     }
 
+    /// Requires a chunk that this process has put. A second copy of the transaction with the chunk may have put the
+    /// chunk again. So the chunk may also have a later revision.
+    fn require_chunk(&mut self, PutChunk { snapshot, index, revision }: PutChunk, keys: &Keys) {
+        self.compare(keys.chunk(snapshot, index), GREATER, revision.saturating_sub(1));
+    }
+
     fn compare(&mut self, key: Vec<u8>, result: i32, revision: u64) {
         let compared = Some(Compared::ModRevision(revision.cast_signed()));
         self.request.compare.push(Compare { result, target: MOD_REVISION, key, compared, ..Compare::default() });
@@ -177,10 +187,8 @@ impl Transaction {
     fn replace_manifest(&mut self, manifest: StoredManifest, chunk: Option<PutChunk>, keys: &Keys) {
         let revision = manifest.revision;
         self.compare(keys.manifest(), EQUAL, revision);
-        if let Some(PutChunk { snapshot, index, revision }) = chunk {
-            // A second copy of the transaction with the chunk may have put the chunk again. So the chunk may also have
-            // a later revision.
-            self.compare(keys.chunk(snapshot, index), GREATER, revision.saturating_sub(1));
+        if let Some(chunk) = chunk {
+            self.require_chunk(chunk, keys);
         }
         self.request.failure.push(get(keys.manifest()));
         if revision == 0 {
@@ -215,11 +223,10 @@ impl Transaction {
     }
 
     /// Returns the new value of [`Known::chunk`], the chunk that this process last put. `before` is the value before
-    /// this commit. `revision` is the revision of this commit, or 0 if an earlier attempt had the effect. Then the
-    /// revision of the chunk is unknown, so the chunk is forgotten.
+    /// this commit, and `revision` is the revision of this commit.
     pub(super) fn chunk_after(&self, before: Option<PutChunk>, revision: u64) -> Option<PutChunk> {
         match self.chunk {
-            Some((snapshot, index)) => (revision > 0).then_some(PutChunk { snapshot, index, revision }),
+            Some((snapshot, index)) => Some(PutChunk { snapshot, index, revision }),
             None => before.filter(|chunk| self.manifest.is_none() && !self.dropped.contains(&chunk.snapshot)),
         }
     }
@@ -232,7 +239,9 @@ impl Transaction {
         }
         let found = answer.responses.into_iter().next().and_then(|answer| first(answer.range.unwrap_or_default().kvs));
         match (&self.entry, &self.manifest, found) {
-            (Some((_, payload)), _, Some(found)) if found.value == *payload => Done::Committed { revision: 0 },
+            (Some((_, payload)), _, Some(found)) if found.value == *payload => {
+                Done::Committed { revision: found.mod_revision.cast_unsigned() }
+            }
             (Some(_), _, Some(_)) => Done::Taken,
             (None, Some(manifest), found) => {
                 let found = found.unwrap_or_default();
@@ -361,6 +370,11 @@ mod tests {
         Commit { manifest: Some(Box::new(manifest)), ..Commit::default() }
     }
 
+    fn put(snapshot: u64, index: u32) -> Commit {
+        let piece = Piece { snapshot: SnapshotId(snapshot), index, format: crate::journal::FORMAT, bytes: Vec::new() };
+        Commit { piece: Some(piece), ..Commit::default() }
+    }
+
     #[test]
     fn a_commit_requires_the_last_delivered_entry_in_the_store() {
         let keys = Keys::new("/x");
@@ -383,6 +397,9 @@ mod tests {
         let deletion = Commit { writes: vec![Write::Truncate(Position(39))], ..Commit::default() };
         let of_deletion = [(keys.entry(1, 5), EQUAL, at(40)), (keys.manifest(), GREATER, at(19))];
         assert_eq!(compared(deletion, &entries), of_deletion);
+        let of_next_chunk = [(keys.entry(1, 5), EQUAL, at(40)), (keys.chunk(SnapshotId(2), 7), GREATER, at(29))];
+        assert_eq!(compared(put(2, 8), &entries), of_next_chunk);
+        assert_eq!(compared(put(3, 0), &entries), of_next_chunk[..1], "another snapshot");
         entries.forget(&[(1, 5)]);
         assert_eq!(compared(Commit::default(), &entries), truncated);
     }
@@ -396,12 +413,9 @@ mod tests {
             let write = Write::DropChunks { snapshot: SnapshotId(snapshot), below: 9 };
             Commit { writes: vec![write], ..Commit::default() }
         };
-        let piece = Piece { snapshot: SnapshotId(2), index: 8, format: crate::journal::FORMAT, bytes: Vec::new() };
-        let puts = Commit { piece: Some(piece), ..Commit::default() };
         assert_eq!(after(Commit::default(), 31), last);
         assert_eq!((after(drops(1), 31), after(drops(2), 31), after(manifest(), 31)), (last, None, None));
-        assert_eq!(after(puts.clone(), 31), Some(PutChunk { snapshot: SnapshotId(2), index: 8, revision: 31 }));
-        assert_eq!(after(puts, 0), None, "put by an earlier attempt, nobody knows where");
+        assert_eq!(after(put(2, 8), 31), Some(PutChunk { snapshot: SnapshotId(2), index: 8, revision: 31 }));
     }
 
     #[test]
