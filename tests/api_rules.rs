@@ -7,9 +7,14 @@ mod support;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use coordination_apiserver::limits::{METADATA_ENTRIES_MAX, OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
+use coordination_apiserver::limits::{
+    METADATA_ENTRIES_MAX, OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX, VERSION_WAIT_MS_MAX,
+};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
+use std::thread;
+use std::time::{Duration, Instant};
+use support::client::request;
 use support::lease;
 use support::response::Response;
 use support::server::TestServer;
@@ -288,6 +293,24 @@ fn a_watch_from_a_future_version_begins_and_ends_with_an_error() {
             expect_expired(event);
         }
     }
+}
+
+#[test]
+fn a_read_of_a_future_version_waits_only_until_the_table_has_it() {
+    // A server of its own, since writes of other tests would raise the version.
+    let server = TestServer::start();
+    let (mut reader, mut writer) = (server.client(), server.client());
+    let target = lease::collection("awaited");
+    let created = writer.call("POST", &target, &lease::new("a")).expect_status(201, "POST").json();
+    let next = lease::version(&created) + 1;
+    let begun = Instant::now();
+    reader.send(request("GET", &format!("{target}?resourceVersion={next}"), ""));
+    // The read arrives before the write.
+    thread::sleep(Duration::from_millis(200));
+    writer.call("POST", &target, &lease::new("b")).expect_status(201, "POST");
+    let list = reader.recv("GET").expect_status(200, "a list").json();
+    assert!(lease::version(&list) >= next, "{list}");
+    assert!(begun.elapsed() < Duration::from_millis(VERSION_WAIT_MS_MAX), "it waited {:?}", begun.elapsed());
 }
 
 #[test]

@@ -86,11 +86,6 @@ impl Storage {
         self.journal().is_none_or(|journal| journal.passed_barrier() >= barrier)
     }
 
-    /// Whether the journal has applied this `resourceVersion` to the table.
-    pub(super) fn has_applied(&self, version: u64) -> bool {
-        self.journal().is_some_and(|journal| journal.version().0 >= version)
-    }
-
     /// Returns the bytes of the quota that the changes in flight will use: in all namespaces, and in this namespace.
     pub(super) fn reserved(&self, namespace: &str) -> Reserved {
         self.journal().map_or_else(Reserved::default, |journal| journal.reserved(namespace))

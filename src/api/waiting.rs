@@ -175,12 +175,12 @@ impl Waiting {
     }
 
     /// Whether the condition of the wait is met.
-    fn is_met(&self, api: &Api) -> bool {
+    fn is_met(&self, api: &Api, table: &Table) -> bool {
         let Api { storage, namespaces, handover, .. } = api;
         match &self.until {
             Until::KeyIsFree(ticket) => storage.settled() >= *ticket,
             Until::Barrier(number) => storage.has_passed(*number),
-            Until::VersionIsApplied(version) => storage.has_applied(*version),
+            Until::VersionIsApplied(version) => table.version().0 >= *version,
             Until::NamespaceIsKnown(namespace) => !namespaces.is_unknown(namespace),
             Until::RoundIsComplete(round) => handover.has_completed(*round),
             Until::Settled(ticket, _) => ticket.is_settled(),
@@ -206,7 +206,7 @@ impl Api {
     /// Resumes a waiting request if its condition is met or its deadline has passed. A request that waits for a barrier
     /// also resumes, with an error, once the store is unreachable.
     pub fn resume(&mut self, table: &Table, waiting: Waiting, now: Now) -> Resumed {
-        let is_met = waiting.is_met(self);
+        let is_met = waiting.is_met(self, table);
         let is_hopeless = matches!(waiting.until, Until::Barrier(_)) && !self.storage.is_reachable();
         if !is_met && !is_hopeless && now.ms < waiting.due_ms {
             return Resumed::Waits(waiting);

@@ -162,13 +162,14 @@ impl Service {
 
     /// Reads the phase of the hand-over of Leases to another storage, and performs this replica's step of the
     /// hand-over. Passes connections with runnable requests to `wake`.
-    pub fn hand_over(&mut self, now: Now, wake: impl FnMut(Token)) {
+    pub fn hand_over(&mut self, now: Now, mut wake: impl FnMut(Token)) {
         let held_writes = self.api.handover.holds_writes();
         if self.api.hand_over(&mut self.table, now) {
             self.watchers.end_all(&given_back());
         }
-        // With in-memory Leases, no other event reports that a client changed the phase, or that the worker changed a
-        // Lease. So this function wakes the waiting requests.
+        // With in-memory Leases, no event of a journal reports that a client or the worker changed a Lease, and so
+        // perhaps the phase. So this function wakes the waiting requests.
+        self.waiters.wake_applied(self.table.version().0, &mut wake);
         let holds_writes = held_writes || self.api.handover.holds_writes();
         if holds_writes && self.table.version() != self.woken_at {
             self.woken_at = self.table.version();
