@@ -151,8 +151,10 @@ struct UnderWay {
     /// A copy of the batch, if the commit also has a task of [`Upkeep`]. If the store refuses the commit, the journal
     /// sends the batch again alone.
     batch_again: Option<Vec<u8>>,
-    /// Whether the commit puts a value. etcd without space still accepts a commit that only deletes.
-    puts: bool,
+    /// Whether the success of the commit shows that the store has space for entries. True for a batch and for
+    /// [`Upkeep::probe`]. A disk without space for the next entry may still have space for a piece of a snapshot or for
+    /// a new manifest. etcd without space still accepts a commit that only deletes.
+    tests_space: bool,
 }
 
 /// Divisor for the share of clients that a batch does not wait for. For example, after a batch of 80 changes, the next
@@ -360,7 +362,7 @@ impl Journal {
         let Phase::Ready(upkeep) = &mut self.phase else { return Ok(()) };
         match event {
             Event::Committed { entries, revision, chunk_bytes, took_us } => {
-                let UnderWay { changes, bytes, puts, .. } = self.under_way.take().unwrap_or_default();
+                let UnderWay { changes, bytes, tests_space, .. } = self.under_way.take().unwrap_or_default();
                 let is_delivered = !entries.is_empty() || self.config.is_shared;
                 assert!(changes == 0 || is_delivered, "a batch is durable that the engine does not deliver");
                 if changes > 0 {
@@ -370,7 +372,7 @@ impl Journal {
                         until_ms: now_ms.saturating_add(self.config.limits.gather_ms_max),
                     });
                 }
-                if puts && self.no_space_until_ms.take().is_some() {
+                if tests_space && self.no_space_until_ms.take().is_some() {
                     info!(store = self.config.store, "the store has space again");
                 }
                 upkeep.on_durable(&self.config, chunk_bytes, revision, now_ms);
@@ -621,7 +623,7 @@ impl Journal {
         let is_trying_again = self.no_space_until_ms.is_some_and(|until| now_ms >= until);
         if is_trying_again && self.batches.waiting_len() == 0 {
             let probe = upkeep.probe(&self.config);
-            return self.send_commit(probe, UnderWay::default());
+            return self.send_commit(probe, UnderWay { tests_space: true, ..UnderWay::default() });
         }
         let work = upkeep.next(&self.config, table, &self.applied, self.batches.writer(), now_ms);
         let mut commit = match work {
@@ -678,8 +680,8 @@ impl Journal {
 
     fn send_commit(&mut self, commit: Commit, under_way: UnderWay) {
         assert!(self.under_way.is_none(), "one commit at a time");
-        let puts = commit.append.is_some() || commit.piece.is_some() || commit.manifest.is_some();
-        self.under_way = Some(UnderWay { begun_ms: self.now_ms, puts, ..under_way });
+        let tests_space = under_way.tests_space || commit.append.is_some();
+        self.under_way = Some(UnderWay { begun_ms: self.now_ms, tests_space, ..under_way });
         self.port.send(Command::Commit(commit));
     }
 

@@ -242,6 +242,24 @@ fn a_deletion_does_not_show_that_the_store_has_space() {
     assert!(rig.journal.is_writable());
 }
 
+/// A disk may have space for a piece of a snapshot, but not for the next entry.
+#[test]
+fn a_piece_of_a_snapshot_does_not_show_that_the_store_has_space() {
+    let mut rig = filled_with_large_leases(Limits { piece_pause_ms: 50, ..small_limits() });
+    rig.settle();
+    assert_eq!(rig.store.stored().chunks.len(), 1, "the snapshot pauses after its first piece");
+    // The store refuses the batch, and accepts the next piece.
+    rig.store.fill(1);
+    assert!(matches!(rig.write(create("n", "a")), Outcome::Failed(Failure::NoSpace)));
+    rig.now_ms += 50;
+    rig.settle();
+    assert_eq!(rig.store.stored().chunks.len(), 2, "the snapshot goes on");
+    assert!(!rig.journal.is_writable());
+    rig.now_ms += Limits::default().no_space_ms;
+    rig.settle();
+    assert!(rig.journal.is_writable());
+}
+
 #[test]
 fn an_empty_table_has_a_snapshot_too() {
     let limits = small_limits();
