@@ -3,7 +3,9 @@
 //!
 //! A follower forwards a transaction to the leader. If the leader has died, the transaction gets no answer until the
 //! followers elect another leader. So a transaction without a prompt answer is also sent to the next member, if there
-//! is one, and the first definite answer counts. Each transaction is made so that a second copy does no harm.
+//! is one, and the first definite answer counts. Each transaction is made so that a second copy does no harm. More
+//! copies would add to the load of a slow etcd. So a third copy is sent only after a failure of an earlier copy, after
+//! the election of a leader, or in the next attempt. The next attempt cancels the earlier copies.
 
 use super::config::{Config, Pem};
 use super::messages::{
@@ -35,7 +37,7 @@ pub(super) struct Client {
     current: Cell<usize>,
     /// Cluster id in all answers so far, and the greatest revision in them.
     known: Cell<Option<Header>>,
-    /// Reason why the last unanswered attempt failed.
+    /// Reason why the last unanswered attempt failed, or why the last watch ended.
     last_failure: RefCell<String>,
 }
 
@@ -65,11 +67,22 @@ pub(super) enum Failure {
     Refused(Status),
 }
 
+/// What a member has said while a request is in flight.
+enum Heard<A> {
+    /// Index of the member, and its answer to a copy of the request.
+    Answer(usize, Result<A, Status>),
+    /// Index of the member, and the raft term of its leader; 0 if it has no leader or has not said so in time.
+    Leader(usize, u64),
+}
+
 /// Timeout of a request's first attempt. The timeout doubles with each further attempt, up to [`ATTEMPT_MAX`].
 const ATTEMPT_MIN: Duration = Duration::from_millis(1_500);
 const ATTEMPT_MAX: Duration = Duration::from_secs(8);
-/// Maximum number of copies of a transaction in one attempt, each to the next member.
-const COPIES_MAX: u32 = 8;
+/// Maximum number of copies of a transaction in flight, each to another member.
+const COPIES_MAX: u32 = 2;
+/// Time without an answer after which the next member gets a copy of a transaction, or is asked for its leader. The
+/// question for the leader has the same timeout.
+const COPY_AFTER: Duration = Duration::from_millis(180);
 /// Pause after a request's first attempt. The pause doubles with each further attempt, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -89,9 +102,14 @@ impl Client {
         Ok(Self { config, members, current: Cell::new(0), known: Cell::new(None), last_failure })
     }
 
-    /// Returns the reason why the last unanswered attempt failed.
+    /// Returns the reason why the last unanswered attempt failed, or why the last watch ended.
     pub(super) fn last_failure(&self) -> String {
         self.last_failure.borrow().clone()
+    }
+
+    /// Records the reason of a failure for [`Client::last_failure`].
+    pub(super) fn note_failure(&self, reason: String) {
+        *self.last_failure.borrow_mut() = reason;
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -132,7 +150,8 @@ impl Client {
         Ok(answer)
     }
 
-    /// Sends a transaction to one member after another. Ends at a definite answer, or after the time of one attempt.
+    /// Sends a transaction to one member, and a copy to the next member if the first does not answer at once. Ends at a
+    /// definite answer, or after the time of one attempt.
     pub(super) async fn txn(&self, request: &TxnRequest, attempt: u32) -> Result<TxnResponse, Failure> {
         let known = self.known.get();
         let time = (ATTEMPT_MIN * 2_u32.saturating_pow(attempt)).min(ATTEMPT_MAX);
@@ -185,9 +204,19 @@ impl Client {
         };
         match timeout(ATTEMPT_MIN, open).await {
             Ok(Ok(answers)) => Ok(answers),
-            Ok(Err(status)) => Err(Failure::of(status)),
-            Err(_) => Err(Failure::Unknown(Status::deadline_exceeded("no answer"))),
+            Ok(Err(status)) => Err(self.failed(status)),
+            Err(_) => Err(self.failed(Status::deadline_exceeded("no answer"))),
         }
+    }
+
+    /// Returns the next answer of a watch; `None` after the end of the watch. An answer that cannot be decoded ends the
+    /// watch too.
+    pub(super) async fn next_answer(&self, answers: &mut Streaming<WatchResponse>) -> Option<WatchResponse> {
+        answers.message().await.unwrap_or_else(|status| {
+            tracing::debug!(%status, "the watch of etcd has ended");
+            self.note_failure(in_few_words(&status));
+            None
+        })
     }
 
     /// Waits before the attempt that follows attempt number `attempt`. Then reads the certificate files again.
@@ -215,8 +244,8 @@ impl Client {
         unreachable!("attempts do not end")
     }
 
-    /// Sends up to `copies_max` copies of a request to one member after another, within `time`. Ends at the first
-    /// definite answer.
+    /// Sends a request to one member after another, within `time`. At most `copies_max` copies are in flight. Ends at
+    /// the first definite answer.
     async fn ask_members<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         &self,
         request: &Q,
@@ -224,37 +253,73 @@ impl Client {
         time: Duration,
         copies_max: u32,
     ) -> Result<A, Failure> {
+        let (end, interval) = (Instant::now() + time, if copies_max > 1 { COPY_AFTER } else { time });
         let mut unanswered = Status::deadline_exceeded("no answer");
-        let mut copies = FuturesUnordered::new();
+        let mut in_flight = FuturesUnordered::new();
+        let (mut copies, mut failures) = (0, 0);
         // Member and time of the last copy, until the member answers.
-        let mut asked: Option<(usize, Instant)> = None;
-        for _ in 0..copies_max {
+        let mut last: Option<(usize, Instant)> = None;
+        let mut term = self.known.get().map_or(0, |known| known.raft_term);
+        'members: loop {
             let member = self.current.get();
-            // A member soon gets a second copy only if another member got a copy in between. The copies of a single
-            // endpoint have a longer interval, since each one adds to the load of a slow etcd. But the endpoint may
-            // have forwarded the first copy to a leader that has died.
-            if asked.is_none_or(|(last, at)| last != member || at.elapsed() >= ATTEMPT_MIN) {
-                asked = Some((member, Instant::now()));
-                copies.push(async move { (member, unary(self.channel_to(member), request, path).await) });
+            // A single endpoint gets a second copy too, but later. It may have forwarded the first copy to a leader
+            // that has died, and it may be a proxy that does not tell its leader.
+            let is_other = last.is_none_or(|(of, at)| of != member || at.elapsed() >= ATTEMPT_MIN);
+            let is_copy = copies < copies_max && is_other;
+            if is_copy {
+                copies += 1;
+                last = Some((member, Instant::now()));
             }
-            let mut next = Instant::now() + time / copies_max;
-            while let Ok(Some((member, answer))) = timeout_at(next, copies.next()).await {
-                match answer.map_err(|status| self.failed(status)) {
-                    Err(Failure::Unknown(status)) => {
-                        unanswered = status;
-                        asked = asked.filter(|(last, _)| *last != member);
-                        self.turn_away_from(member);
-                        next = next.min(Instant::now() + PAUSE_MIN);
+            in_flight.push(async move {
+                if is_copy {
+                    Heard::Answer(member, unary(self.channel_to(member), request, path).await)
+                } else {
+                    Heard::Leader(member, self.leader_term(member).await)
+                }
+            });
+            let mut next = end.min(Instant::now() + interval);
+            while let Ok(Some(heard)) = timeout_at(next, in_flight.next()).await {
+                match heard {
+                    Heard::Leader(member, seen) if seen > term => {
+                        // The members may have forwarded the copies to the former leader. This member has another one.
+                        term = seen;
+                        in_flight.clear();
+                        (copies, last) = (0, None);
+                        self.current.set(member);
+                        continue 'members;
                     }
-                    definite => return definite,
+                    // The next member may have a leader already.
+                    Heard::Leader(_, 0) => next = next.min(Instant::now() + PAUSE_MIN),
+                    Heard::Leader(..) => {}
+                    Heard::Answer(member, answer) => match answer.map_err(|status| self.failed(status)) {
+                        Err(Failure::Unknown(status)) => {
+                            unanswered = status;
+                            (copies, failures) = (copies - 1, failures + 1);
+                            last = last.filter(|(of, _)| *of != member);
+                            self.turn_away_from(member);
+                            next = next.min(Instant::now() + PAUSE_MIN * failures);
+                        }
+                        definite => return definite,
+                    },
                 }
             }
-            if copies.is_empty() && copies_max > 1 {
+            if copies == 0 && copies_max > 1 {
                 sleep_until(next).await;
             }
             self.turn_away_from(member);
+            if copies_max == 1 || Instant::now() >= end {
+                return Err(self.failed(unanswered));
+            }
         }
-        Err(self.failed(unanswered))
+    }
+
+    /// Returns the raft term of the leader that a member follows; 0 if the member has no leader, or does not answer in
+    /// time.
+    async fn leader_term(&self, member: usize) -> u64 {
+        match timeout(COPY_AFTER, self.status(member)).await {
+            Ok(Ok(status)) if status.leader > 0 => status.raft_term,
+            _ => 0,
+        }
     }
 
     /// Directs the next request to the member after `member`, unless another request has already moved on from
@@ -269,7 +334,7 @@ impl Client {
     fn failed(&self, status: Status) -> Failure {
         let failure = Failure::of(status);
         if let Failure::Unknown(status) = &failure {
-            *self.last_failure.borrow_mut() = in_few_words(status);
+            self.note_failure(in_few_words(status));
         }
         failure
     }
@@ -394,42 +459,113 @@ impl Failure {
 mod tests {
     use super::*;
     use crate::etcd::background::LocalRuntime;
-    use std::io::Read;
-    use std::net::{Ipv4Addr, TcpListener};
-    use std::thread;
+    use crate::etcd::transaction::get;
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::thread::{self, JoinHandle};
 
     /// Length of the text with which an HTTP/2 client begins a connection, in bytes.
     const PREFACE_BYTES: usize = 24;
-    /// Type of the frame that begins a request.
+    /// Types of HTTP/2 frames.
+    const DATA: u8 = 0;
     const HEADERS: u8 = 1;
+    const SETTINGS: u8 = 4;
 
-    /// Counts the requests on the first connection until the client closes it. Answers none of them.
-    fn count_requests(listener: &TcpListener) -> usize {
-        let (mut connection, _) = listener.accept().expect("a connection");
-        let mut received = Vec::new();
-        connection.read_to_end(&mut received).expect("the client closes the connection");
-        let (mut frames, mut requests) = (&received[PREFACE_BYTES..], 0);
-        while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = frames {
-            requests += usize::from(*kind == HEADERS);
-            let length = usize::try_from(u32::from_be_bytes([0, *a, *b, *c])).expect("a short frame");
-            frames = rest.get(length..).unwrap_or_default();
-        }
-        requests
+    /// Key in each copy of the transaction [`marked`].
+    const MARK: &[u8] = b"a key of the transaction";
+
+    fn marked() -> TxnRequest {
+        TxnRequest { success: vec![get(MARK.to_vec())], ..TxnRequest::default() }
     }
 
-    #[test]
-    fn a_member_that_does_not_answer_gets_one_copy() {
+    fn frame(kind: u8, flags: u8, stream: [u8; 4], payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
+        [&length[1..], &[kind, flags], &stream, payload].concat()
+    }
+
+    /// Returns the frames of an answer with one message: the fields, the message, and the status 0.
+    fn answer(stream: [u8; 4], message: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
+        let fields = frame(HEADERS, 4, stream, b"\x88\x0f\x10\x10application/grpc");
+        let data = frame(DATA, 0, stream, &[&[0][..], &length, message].concat());
+        [fields, data, frame(HEADERS, 5, stream, b"\x00\x0bgrpc-status\x010")].concat()
+    }
+
+    /// Answers each request on a connection with `message`, except the copies of [`marked`], which it counts.
+    fn serve(mut connection: TcpStream, message: Option<&[u8]>, copies: &mut usize) -> io::Result<()> {
+        connection.read_exact(&mut [0; PREFACE_BYTES])?;
+        connection.write_all(&frame(SETTINGS, 0, [0; 4], &[]))?;
+        loop {
+            let mut head = [0; 9];
+            connection.read_exact(&mut head)?;
+            let [a, b, c, kind, _, stream @ ..] = head;
+            let length = usize::try_from(u32::from_be_bytes([0, a, b, c])).expect("a short frame");
+            let mut payload = vec![0; length];
+            connection.read_exact(&mut payload)?;
+            let is_copy = payload.windows(MARK.len()).any(|part| part == MARK);
+            *copies += usize::from(is_copy);
+            if let Some(message) = message
+                && kind == DATA
+                && !is_copy
+                && !payload.is_empty()
+            {
+                connection.write_all(&answer(stream, message))?;
+            }
+        }
+    }
+
+    /// Starts a member that [serves](serve) one connection. Returns its URL, and its thread, which returns the number
+    /// of copies.
+    fn member(message: Option<Vec<u8>>) -> (String, JoinHandle<usize>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let requests = thread::spawn(move || count_requests(&listener));
+        let run = move || {
+            let (connection, _) = listener.accept().expect("a connection");
+            let mut copies = 0;
+            serve(connection, message.as_deref(), &mut copies).expect_err("the client closes the connection");
+            copies
+        };
+        (url, thread::spawn(run))
+    }
+
+    /// Sends a transaction to members that do not answer it, in one attempt. They answer other requests with `message`.
+    /// Returns the number of copies that they have received.
+    fn copies(members: usize, message: Option<&[u8]>) -> usize {
+        let (endpoints, threads): (Vec<_>, Vec<_>) = (0..members).map(|_| member(message.map(<[u8]>::to_vec))).unzip();
         let runtime = LocalRuntime::new().expect("a runtime");
         let answer = runtime.block_on(async {
-            let client = Client::new(Config { endpoints: vec![url], ..Config::default() }).expect("a client");
-            client.txn(&TxnRequest::default(), 0).await
+            let client = Client::new(Config { endpoints, ..Config::default() }).expect("a client");
+            client.txn(&marked(), 0).await
         });
         assert!(matches!(answer, Err(Failure::Unknown(_))), "{answer:?}");
         drop(runtime);
-        assert_eq!(requests.join().expect("the requests are counted"), 1);
+        threads.into_iter().map(|thread| thread.join().expect("the copies are counted")).sum()
+    }
+
+    #[test]
+    fn members_that_do_not_answer_get_at_most_two_copies() {
+        assert_eq!((copies(1, None), copies(3, None)), (1, 2));
+    }
+
+    #[test]
+    fn a_newly_elected_leader_gets_another_copy() {
+        let status = StatusResponse { leader: 1, raft_term: 2, ..StatusResponse::default() }.encode_to_vec();
+        assert_eq!((copies(1, Some(&status)), copies(3, Some(&status))), (2, 4));
+    }
+
+    #[test]
+    fn the_reason_why_a_watch_has_ended_is_remembered() {
+        let (url, thread) = member(Some(vec![0xff]));
+        let runtime = LocalRuntime::new().expect("a runtime");
+        let reason = runtime.block_on(async {
+            let client = Client::new(Config { endpoints: vec![url], ..Config::default() }).expect("a client");
+            let mut answers = client.watch(vec![WatchRequest { create: None }]).await.expect("a watch");
+            assert!(client.next_answer(&mut answers).await.is_none());
+            client.last_failure()
+        });
+        assert!(reason.contains("failed to decode"), "{reason}");
+        drop(runtime);
+        assert_eq!(thread.join().expect("the copies are counted"), 0);
     }
 
     #[test]

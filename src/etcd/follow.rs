@@ -57,20 +57,13 @@ fn watch(state: &SharedState, Range { start: key, end: range_end }: Range<Vec<u8
 /// The reason why the watch must not be reopened.
 async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> Result<(), Failure> {
     let mut created = 0;
-    loop {
-        let answer = match answers.message().await {
-            Ok(Some(answer)) => answer,
-            Ok(None) => return Ok(()),
-            Err(status) => {
-                tracing::debug!(%status, "the watch of etcd has ended");
-                return Ok(());
-            }
-        };
+    while let Some(answer) = state.client.next_answer(&mut answers).await {
         if answer.compact_revision > 0 {
             return Err(Failure::Compacted);
         }
         if answer.canceled {
             tracing::debug!(reason = answer.cancel_reason, "the watch of etcd was canceled");
+            state.client.note_failure(answer.cancel_reason);
             return Ok(());
         }
         created += u32::from(answer.created);
@@ -80,6 +73,7 @@ async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> 
         }
         deliver(state, answer.events)?;
     }
+    Ok(())
 }
 
 /// Delivers the events of a watch. The event of each entry comes with an event of the key `head`, written at the same

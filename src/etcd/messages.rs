@@ -13,6 +13,9 @@ pub(super) struct Header {
     /// Revision of the store when the request was executed.
     #[prost(int64, tag = "3")]
     pub(super) revision: i64,
+    /// Raft term of the member that has answered. The term increases with each election of a leader.
+    #[prost(uint64, tag = "4")]
+    pub(super) raft_term: u64,
 }
 
 /// A key and its last write.
@@ -210,6 +213,12 @@ pub(super) struct StatusResponse {
     /// Size of the database including free pages, in bytes.
     #[prost(int64, tag = "3")]
     pub(super) db_size: i64,
+    /// Id of the leader that the member follows; 0 without a leader.
+    #[prost(uint64, tag = "4")]
+    pub(super) leader: u64,
+    /// Raft term of the member.
+    #[prost(uint64, tag = "6")]
+    pub(super) raft_term: u64,
     /// Size of the pages in use, in bytes.
     #[prost(int64, tag = "9")]
     pub(super) db_size_in_use: i64,
