@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use support::client::Client;
+use support::client::{Client, request};
 use support::eventually;
 use support::lease::{collection, new, path, version};
 use support::process::{Process, failure};
@@ -123,6 +123,22 @@ fn a_data_folder_in_use_refuses_a_second_process() {
     let line = failure_with(&process.data_dir());
     let folder = process.data_dir().to_string_lossy().into_owned();
     assert!(line.contains(&folder) && line.contains(&format!("process {}", process.id())), "{line}");
+}
+
+/// An operator renames a backup over the file of a running server. The backup has no later write.
+#[test]
+fn a_server_acknowledges_no_write_to_a_file_that_was_replaced() {
+    let mut process = Process::start(&[], FILES_MAX);
+    let mut client = Client::open(process.endpoint());
+    create(&mut client, "a");
+    let [file, backup] = ["journal.redb", "backup"].map(|name| process.data_dir().join(name));
+    fs::copy(&file, &backup).expect("a copy");
+    fs::rename(&backup, &file).expect("a rename");
+    client.send(request("POST", &collection(NAMESPACE), &new("b")));
+    let answer = client.try_recv("POST");
+    assert!(!answer.is_ok_and(|answer| answer.status() == 201), "the write is acknowledged");
+    assert_eq!(process.wait().code(), Some(1));
+    assert!(process.log().contains("somebody has moved, replaced or deleted"), "{}", process.log());
 }
 
 #[test]

@@ -1,20 +1,26 @@
-//! The backend of redb. [`FileBackend`] is the file. [`Guard`] remembers which operation failed. [`BehindLog`] is the
-//! part of the file after the log.
+//! The backend of redb. [`FileBackend`] is the file, and checks at each sync that the file is still at its path.
+//! [`Guard`] remembers which operation failed. [`BehindLog`] is the part of the file after the log.
 //!
 //! redb reports failed writes and failed syncs with the same error, and refuses all work after either. But the store
 //! can continue after a write that found a full disk. The store cannot continue after a failed sync, since it is
 //! unknown which pages are on the disk. So the guard records the failed operation. The guard also keeps the backend
 //! open when redb closes it, so that the database can be reopened on the same file.
 
-use std::fs::File;
+use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redb::StorageBackend;
 
+use super::folder;
 use super::log::LOG_BYTES;
+use crate::engine::EngineError;
+
+const MOVED: &str = "somebody has moved, replaced or deleted this file while the process used it; a moved file still \
+                     has the latest changes";
 
 /// The file of a store, as a backend of redb.
 pub trait StoreFile: StorageBackend {
@@ -30,36 +36,69 @@ pub trait StoreFile: StorageBackend {
 
 /// A backend of redb over one open file.
 #[derive(Debug)]
-pub(super) struct FileBackend(pub(super) File);
+pub(super) struct FileBackend {
+    file: File,
+    path: PathBuf,
+    /// Device and inode of the file.
+    id: (u64, u64),
+}
+
+impl FileBackend {
+    /// Creates the backend of the open `file` at `path`.
+    ///
+    /// # Errors
+    /// The system does not tell the device and inode of the file.
+    pub(super) fn new(file: File, path: &Path) -> Result<Self, EngineError> {
+        let metadata = file.metadata().map_err(|cause| folder::refused("cannot read", path, cause))?;
+        Ok(Self { file, path: path.to_owned(), id: id_of(&metadata) })
+    }
+
+    /// Checks that the path still leads to the file. Otherwise the next start would open another file, without the
+    /// changes in this one. If the path cannot be read for another reason, such as missing rights, the file may be
+    /// unchanged, so the check succeeds.
+    fn check_path(&self) -> io::Result<()> {
+        let is_moved = match fs::metadata(&self.path) {
+            Ok(found) => id_of(&found) != self.id,
+            Err(cause) => matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+        };
+        if is_moved { Err(io::Error::other(MOVED)) } else { Ok(()) }
+    }
+}
+
+/// Returns the device and inode of a file.
+fn id_of(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
 
 impl StorageBackend for FileBackend {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(out, offset)
+        self.file.read_exact_at(out, offset)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()?;
+        self.check_path()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(data, offset)
+        self.file.write_all_at(data, offset)
     }
 }
 
 impl StoreFile for FileBackend {
     fn read_from_disk(&self) -> io::Result<()> {
-        self.0.sync_all()?;
+        self.file.sync_all()?;
         // Other systems have no call that drops the pages of a file.
         #[cfg(target_os = "linux")]
-        rustix::fs::fadvise(&self.0, 0, None, rustix::fs::Advice::DontNeed)?;
+        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)?;
         Ok(())
     }
 }

@@ -97,12 +97,12 @@ impl Disk {
                 let unfinished = folder.join(UNFINISHED);
                 let file = folder::create_file(&unfinished)?;
                 let clone = file.try_clone().map_err(|cause| folder::refused("cannot open", &unfinished, cause))?;
-                Self::attach(Arc::new(FileBackend(clone)), &name, Absent::Create, None)?.close()?;
+                Self::attach(Arc::new(FileBackend::new(clone, &unfinished)?), &name, Absent::Create, None)?.close()?;
                 folder::publish(&unfinished, &path)?;
                 file
             }
         };
-        Self::read_and_attach(Arc::new(FileBackend(file)), &name, Absent::Refuse, Some(lock))
+        Self::read_and_attach(Arc::new(FileBackend::new(file, &path)?), &name, Absent::Refuse, Some(lock))
     }
 
     /// Opens the store in a backend. If the backend is empty, creates the store. Messages call the store `name`.

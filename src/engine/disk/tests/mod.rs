@@ -378,6 +378,34 @@ fn a_failed_sync_is_fatal() {
 }
 
 #[test]
+fn a_commit_to_a_moved_or_replaced_file_fails() {
+    let replace = |folder: &Path| {
+        std::fs::copy(folder.join(FILE), folder.join("backup")).unwrap();
+        std::fs::rename(folder.join("backup"), folder.join(FILE)).unwrap();
+    };
+    let make_anew = |folder: &Path| {
+        std::fs::rename(folder, folder.with_extension("old")).unwrap();
+        append(&mut Disk::open(folder).unwrap(), &[b"new"]);
+    };
+    let delete = |folder: &Path| std::fs::remove_dir_all(folder).unwrap();
+    let changes: [fn(&Path); 3] = [replace, make_anew, delete];
+    for change in changes {
+        // The first write goes to the log, and the second to the database.
+        for write in [Write::Append(b"b".to_vec()), Write::PutManifest(b"m".to_vec())] {
+            let parent = tempfile::tempdir().unwrap();
+            let folder = parent.path().join("data");
+            let mut disk = Disk::open(&folder).unwrap();
+            append(&mut disk, &[b"a"]);
+            change(&folder);
+            let error = commit(&mut disk, vec![write]).unwrap_err().to_string();
+            let expected = format!("cannot sync {}: somebody has moved", folder.join(FILE).display());
+            assert!(error.starts_with(&expected), "{error}");
+            assert!(commit(&mut disk, vec![Write::Append(b"c".to_vec())]).is_err(), "the store is unusable");
+        }
+    }
+}
+
+#[test]
 fn a_failed_write_is_fatal_unless_the_disk_is_full() {
     let fake = Fake::default();
     let mut disk = fake.open();
