@@ -14,6 +14,7 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 /// A durable store of Leases.
@@ -27,6 +28,9 @@ pub enum Store {
 
 /// Maximum wait for an event of the etcd thread. After the wait, the command checks the event queue again.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Time in which every live replica writes to its store. A replica renews its identity Lease every second, and counts
+/// as dead after six seconds without a renewal.
+const REPLICA_WRITES_WITHIN: Duration = Duration::from_secs(6);
 
 impl fmt::Display for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,7 +80,7 @@ impl Store {
     /// # Errors
     /// The errors of [`migrate`].
     pub fn migrate_to(&self, other: &Self) -> Result<Migrated, EngineError> {
-        migrate(self.place(Absent::Refuse)?, other.place(Absent::Create)?)
+        migrate(self.place(Absent::Refuse)?, || other.place(Absent::Create))
     }
 
     /// Opens the store for a migration.
@@ -91,7 +95,7 @@ impl Store {
                 }
                 let worker = Worker::new(Box::new(Disk::open(folder)?), &config.store);
                 let port: Box<dyn Port> = Box::new(CallPort::new(worker));
-                Ok(Place { port, config, wait: Box::new(|| ()) })
+                Ok(Place { port, config, wait: Box::new(|| ()), await_replicas: Box::new(|| ()) })
             }
             Self::Etcd(etcd) => {
                 EtcdPort::check(etcd)?;
@@ -102,7 +106,9 @@ impl Store {
                 let port: Box<dyn Port> = Box::new(EtcdPort::start(etcd.clone(), waker)?);
                 // The error of a wait is ignored, since the command checks the event queue after every wait.
                 let wait = move || _ = poll.poll(&mut events, Some(WAIT_MAX));
-                Ok(Place { port, config: Config { is_shared: true, ..config }, wait: Box::new(wait) })
+                let await_replicas = || thread::sleep(REPLICA_WRITES_WITHIN);
+                let config = Config { is_shared: true, ..config };
+                Ok(Place { port, config, wait: Box::new(wait), await_replicas: Box::new(await_replicas) })
             }
         }
     }
@@ -127,5 +133,15 @@ mod tests {
         let inspected = missing.inspect(false, &mut Vec::<u8>::new()).expect_err("no store").to_string();
         assert!(inspected.contains("No such file or directory"), "{inspected}");
         assert_eq!(missing.migrate_to(&new).expect_err("no store").to_string(), inspected);
+    }
+
+    #[test]
+    fn a_migration_from_an_unused_store_creates_no_other_store() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let [unused, new] = ["unused", "new"].map(|name| dir.path().join(name));
+        drop(Disk::open(&unused).expect("a store"));
+        let refused = Store::Disk(unused).migrate_to(&Store::Disk(new.clone())).expect_err("no Leases").to_string();
+        assert!(refused.contains("check --data-dir"), "{refused}");
+        assert!(!new.exists(), "the new folder is not created");
     }
 }

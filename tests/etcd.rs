@@ -535,6 +535,11 @@ fn leases_move_from_a_disk_to_etcd_and_back_with_their_versions() {
     let next = version(&create(&mut client(&replicas[0]), "next"));
     assert!((1..=5).contains(&(next - version(&last))), "{next}");
     let after = items(&replicas[1]);
+    let target = folder("new");
+    let (status, _, stderr) = migrate("etcd", "disk", &target);
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("stop all replicas first"), "{stderr}");
+    assert!(!Path::new(&target).exists(), "no server must start on an incomplete copy");
     for replica in &mut replicas {
         replica.signal("TERM");
         assert!(replica.wait().success());
@@ -542,9 +547,13 @@ fn leases_move_from_a_disk_to_etcd_and_back_with_their_versions() {
     let (status, changes, _) = run(&["inspect", "--etcd-servers", &url, "--changes"]);
     assert!(status == Some(0) && changes.lines().filter(|line| line.contains("next")).count() == 1, "{changes}");
 
-    let (status, _, stderr) = migrate("etcd", "disk", &folder("new"));
+    let kinds = ["migrate-storage", "--from=etcd", "--to=disk", "--data-dir", &target];
+    let (status, _, stderr) = run(&[&kinds[..], &["--etcd-servers", &url, "--etcd-prefix=/wrong"]].concat());
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("/wrong holds no store") && !Path::new(&target).exists(), "{stderr}");
+    let (status, _, stderr) = migrate("etcd", "disk", &target);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
-    let server = on_disk(&folder("new"));
+    let server = on_disk(&target);
     assert_eq!(items(&server), after);
     assert!(version(&create(&mut client(&server), "last")) > next);
 }

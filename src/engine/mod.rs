@@ -112,6 +112,12 @@ pub trait Engine: fmt::Debug + Send {
 /// The reason why a store of the journal cannot be used.
 #[derive(Debug, Error)]
 pub enum EngineError {
+    /// The store must exist, but no server has created it.
+    #[error("{store} holds no store; check --data-dir, or --etcd-servers and --etcd-prefix")]
+    Absent {
+        /// Name of the store.
+        store: String,
+    },
     /// Another process uses the store.
     #[error(
         "{store} is in use by {}; only one server can use a data folder",
@@ -152,6 +158,12 @@ pub enum EngineError {
     /// The store must be new, but holds data.
     #[error("{store} holds Leases already; only a new store can be filled")]
     InUse {
+        /// Name of the store.
+        store: String,
+    },
+    /// A replica wrote to the store that a migration copies. The copy would lack this write.
+    #[error("{store} is in use by a replica, which has just written to it; stop all replicas first")]
+    InUseByReplica {
         /// Name of the store.
         store: String,
     },

@@ -1,5 +1,8 @@
 //! Copies the Leases of one store to a new store while no server uses either store.
 //!
+//! A store on disk is locked, so no server can use it meanwhile. A store in etcd has no lock. So the migration waits
+//! until every live replica would have renewed its identity Lease, and fails if the journal has a new entry.
+//!
 //! The new store begins with a snapshot of the Leases at the last version of the old store. Versions continue from this
 //! version. The journal and the watch window are not copied. So a watch from an older version gets 410.
 
@@ -14,7 +17,7 @@ use crate::engine::{EngineError, SnapshotId, Write};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
 
-/// A store, its port, and a function that waits for events of the port.
+/// A store, its port, and functions that wait for events of the port and for the replicas.
 pub struct Place<'p> {
     /// Port to the store.
     pub port: Box<dyn Port>,
@@ -22,6 +25,8 @@ pub struct Place<'p> {
     pub config: Config,
     /// Waits until the port may have an event.
     pub wait: Box<dyn FnMut() + 'p>,
+    /// Waits until every live replica of the store has written to it. Does nothing for a store with one writer.
+    pub await_replicas: Box<dyn FnMut() + 'p>,
 }
 
 /// Result of a migration.
@@ -40,48 +45,90 @@ const RECORDS_AT_ONCE: usize = 64 * 1024;
 /// Number of the new store's first snapshot.
 const FIRST_SNAPSHOT: SnapshotId = SnapshotId(1);
 
-/// Copies all Leases from one store to a new store. The old store is not changed.
+/// Copies all Leases from one store to a new store. The old store is not changed. `open_new` opens the new store, once
+/// the old store is loaded and no replica writes to it.
 ///
 /// # Errors
-/// [`EngineError`]: the old store is empty or unreadable, or the new store is in use or cannot be written. A failed
-/// attempt leaves no valid new store, so the migration can be repeated.
-pub fn migrate(from: Place<'_>, mut to: Place<'_>) -> Result<Migrated, EngineError> {
+/// [`EngineError`]: the old store is missing, unreadable or in use by replicas, or the new store is in use or cannot be
+/// written. A failed attempt leaves no valid new store, so the migration can be repeated.
+pub fn migrate(
+    from: Place<'_>,
+    open_new: impl FnOnce() -> Result<Place<'static>, EngineError>,
+) -> Result<Migrated, EngineError> {
     // The old store stays locked until the new store is complete, so that no server writes to the old store.
-    let (table, _old) = load(from)?;
+    let mut old = Old::load(from)?;
+    (old.await_replicas)();
+    old.check_unused()?;
+    let mut to = open_new()?;
     to.prepare()?;
     let wall_us = i64::try_from(to.config.wall_us).unwrap_or(i64::MAX);
-    let mut taking = Taking::begin((FIRST_SNAPSHOT, to.config.limits.format), &table, Applied::default(), 0, wall_us);
+    let first = (FIRST_SNAPSHOT, to.config.limits.format);
+    let mut taking = Taking::begin(first, &old.table, Applied::default(), 0, wall_us);
     let info = loop {
         if let Some(info) = taking.info() {
             break info;
         }
-        if let Some(piece) = taking.piece(&table) {
+        if let Some(piece) = taking.piece(&old.table) {
             taking.on_durable(to.commit(Commit { piece: Some(piece), ..Commit::default() })?);
         }
     };
     let SnapshotInfo { records, version, bytes, .. } = info;
     let manifest = Manifest { base: Base::Snapshot(info), last_claimed: FIRST_SNAPSHOT, ..Manifest::new(version) };
     let manifest = StoredManifest { bytes: manifest.encode(to.config.limits.format), revision: 0 };
+    // A replica may have started meanwhile. Without the manifest, no server starts on the chunks in the new store.
+    old.check_unused()?;
     to.commit(Commit { manifest: Some(Box::new(manifest)), ..Commit::default() })?;
     Ok(Migrated { leases: records, version, bytes })
 }
 
-/// Loads the Leases of a store. The returned journal keeps the store open.
-fn load(mut from: Place<'_>) -> Result<(Table, Journal), EngineError> {
-    if !from.open()?.has_manifest {
-        return Err(damaged(&from.config.store, "manifest", "it is not there: no server has used this store"));
+/// The old store and its Leases. The journal keeps the store open.
+struct Old<'p> {
+    table: Table,
+    journal: Journal,
+    wait: Box<dyn FnMut() + 'p>,
+    await_replicas: Box<dyn FnMut() + 'p>,
+}
+
+impl<'p> Old<'p> {
+    /// Loads the Leases of a store.
+    fn load(mut from: Place<'p>) -> Result<Self, EngineError> {
+        let Opened { has_manifest, has_entries, snapshots } = from.open()?;
+        // If only the manifest is missing, the journal reports damage. If all is missing, it would create a store.
+        if !has_manifest && !has_entries && snapshots.is_empty() {
+            return Err(EngineError::Absent { store: from.config.store });
+        }
+        let Place { port, config, mut wait, await_replicas } = from;
+        // The migration needs no event log.
+        let mut table = Table::new(ResourceVersion(0), 1, usize::MAX);
+        let mut journal = Journal::new(port, config, 0);
+        while journal.is_loading() {
+            journal.advance(&mut table, 0, RECORDS_AT_ONCE)?;
+            if journal.is_loading() && !journal.has_work() {
+                wait();
+            }
+        }
+        Ok(Self { table, journal, wait, await_replicas })
     }
-    let Place { port, config, mut wait } = from;
-    // The migration needs no event log.
-    let mut table = Table::new(ResourceVersion(0), 1, usize::MAX);
-    let mut journal = Journal::new(port, config, 0);
-    while journal.is_loading() {
-        journal.advance(&mut table, 0, RECORDS_AT_ONCE)?;
-        if journal.is_loading() && !journal.has_work() {
-            wait();
+
+    /// Checks that no replica has written to the store since it was loaded.
+    fn check_unused(&mut self) -> Result<(), EngineError> {
+        let Journal { port, config, applied, .. } = &mut self.journal;
+        if !config.is_shared {
+            return Ok(());
+        }
+        port.send(Command::FindEnd);
+        loop {
+            match port.next() {
+                Some(Event::End(end)) if end.position == applied.position => return Ok(()),
+                Some(Event::End(_) | Event::Delivered(_)) => {
+                    return Err(EngineError::InUseByReplica { store: config.store.clone() });
+                }
+                Some(Event::Failed(error)) => return Err(error),
+                Some(_) => {}
+                None => (self.wait)(),
+            }
         }
     }
-    Ok((table, journal))
 }
 
 struct Opened {

@@ -1,8 +1,9 @@
 //! Migration of Leases from one store to another.
 
 use super::super::migration::{Migrated, Place, migrate};
-use super::super::testing::Store;
-use super::super::{CallPort, Command, Config, Event, Port, Worker};
+use super::super::testing::{SharedPort, SharedStore, Store};
+use super::super::{CallPort, Command, Config, Event, Limits, Port, Worker};
+use super::replicas::Replica;
 use super::rig::{Rig, create, small_limits};
 use crate::engine::{Engine, EngineError, SnapshotId, Write};
 use crate::resource::ResourceVersion;
@@ -10,7 +11,21 @@ use std::rc::{Rc, Weak};
 
 fn place(store: &Store) -> Place<'static> {
     let port = CallPort::new(Worker::new(Box::new(store.clone()), "memory"));
-    Place { port: Box::new(port), config: Config::new("memory", 5), wait: Box::new(|| panic!("an answer is missing")) }
+    Place {
+        port: Box::new(port),
+        config: Config::new("memory", 5),
+        wait: Box::new(|| panic!("an answer is missing")),
+        await_replicas: Box::new(|| ()),
+    }
+}
+
+fn place_of_replicas<'p>(store: &SharedStore, await_replicas: impl FnMut() + 'p) -> Place<'p> {
+    Place {
+        port: Box::new(SharedPort::new(store)),
+        config: Config { is_shared: true, ..Config::new("shared", 5) },
+        wait: Box::new(|| panic!("an answer is missing")),
+        await_replicas: Box::new(await_replicas),
+    }
 }
 
 fn filled() -> Rig {
@@ -30,7 +45,7 @@ fn a_migrated_store_continues_where_the_old_one_stopped() {
     // A chunk that an interrupted migration left.
     let stray = Write::PutChunk { snapshot: SnapshotId(1), index: 70, bytes: b"stray".to_vec() };
     new.clone().commit(vec![stray], &mut |_| ()).expect("a commit");
-    let moved = migrate(place(&rig.store), place(&new)).expect("moved");
+    let moved = migrate(place(&rig.store), || Ok(place(&new))).expect("moved");
     assert!(matches!(moved, Migrated { leases: 199, version: of, .. } if of == version));
     assert_eq!(rig.store.stored(), old);
     assert!(!new.stored().chunks.contains_key(&(SnapshotId(1), 70)));
@@ -46,12 +61,36 @@ fn a_migrated_store_continues_where_the_old_one_stopped() {
 fn a_migration_to_a_used_or_from_an_empty_store_is_refused() {
     let (one, other) = (filled(), filled());
     let before = other.store.stored();
-    let refused = migrate(place(&one.store), place(&other.store));
+    let refused = migrate(place(&one.store), || Ok(place(&other.store)));
     assert!(matches!(refused, Err(EngineError::InUse { .. })), "{refused:?}");
     assert_eq!(other.store.stored(), before);
-    let (nothing, new) = (Store::default(), Store::default());
-    assert!(migrate(place(&nothing), place(&new)).is_err());
-    assert_eq!((nothing.commit_count(), new.commit_count()), (0, 0));
+    let nothing = Store::default();
+    let refused = migrate(place(&nothing), || panic!("the new store is opened"));
+    assert!(matches!(refused, Err(EngineError::Absent { .. })), "{refused:?}");
+    assert_eq!(nothing.commit_count(), 0);
+}
+
+#[test]
+fn a_migration_under_a_live_replica_is_refused() {
+    let store = SharedStore::default();
+    let mut replica = Replica::open(&store, Limits::default(), 1);
+    let mut write = |name: &str| {
+        drop(replica.submit(create("n", name)));
+        replica.turn();
+        replica.turn();
+    };
+    write("a");
+    let early = migrate(place_of_replicas(&store, || write("b")), || panic!("the new store is opened"));
+    assert!(matches!(early, Err(EngineError::InUseByReplica { .. })), "{early:?}");
+    let new = Store::default();
+    let late = migrate(place_of_replicas(&store, || ()), || {
+        write("c");
+        Ok(place(&new))
+    });
+    assert!(matches!(late, Err(EngineError::InUseByReplica { .. })), "{late:?}");
+    assert!(Rig::try_open(&new, small_limits(), 100, 2).is_err(), "a server starts on an incomplete copy");
+    let moved = migrate(place_of_replicas(&store, || ()), || Ok(place(&new))).expect("no replica writes");
+    assert_eq!(moved.leases, 3);
 }
 
 #[test]
@@ -59,10 +98,10 @@ fn a_migration_without_space_can_be_repeated() {
     let rig = filled();
     let new = Store::default();
     new.fill_for_chunks(true);
-    let refused = migrate(place(&rig.store), place(&new));
+    let refused = migrate(place(&rig.store), || Ok(place(&new)));
     assert!(matches!(refused, Err(EngineError::NoSpace { .. })), "{refused:?}");
     new.fill_for_chunks(false);
-    migrate(place(&rig.store), place(&new)).expect("the second attempt");
+    migrate(place(&rig.store), || Ok(place(&new))).expect("the second attempt");
 }
 
 /// A port of a migration. The port keeps `_own` alive. A commit fails the test if `other` is gone.
@@ -92,6 +131,6 @@ fn the_old_store_stays_open_until_the_new_one_is_complete() {
     let (mut from, mut to) = (place(&rig.store), place(&new));
     to.port = Box::new(Linked { port: to.port, _own: new_is_open, other: Rc::downgrade(&old_is_open) });
     from.port = Box::new(Linked { port: from.port, _own: old_is_open, other: Weak::new() });
-    migrate(from, to).expect("moved");
+    migrate(from, || Ok(to)).expect("moved");
     assert!(new.commit_count() > 1);
 }

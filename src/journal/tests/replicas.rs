@@ -12,7 +12,7 @@ use fastrand::Rng;
 
 /// One of several processes that share a store.
 #[derive(Debug)]
-struct Replica {
+pub(super) struct Replica {
     table: Table,
     journal: Journal,
     now_ms: u64,
@@ -21,7 +21,7 @@ struct Replica {
 const WINDOW: usize = 100;
 
 impl Replica {
-    fn open(store: &SharedStore, limits: Limits, writer: u64) -> Self {
+    pub(super) fn open(store: &SharedStore, limits: Limits, writer: u64) -> Self {
         Self::try_open(store, limits, writer).unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -35,7 +35,7 @@ impl Replica {
         Ok(replica)
     }
 
-    fn submit(&mut self, change: Change) -> Ticket {
+    pub(super) fn submit(&mut self, change: Change) -> Ticket {
         self.journal.submit(&self.table, change, None, self.now_ms).expect("taken")
     }
 
@@ -46,7 +46,7 @@ impl Replica {
         Ok(())
     }
 
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         self.try_turn().unwrap_or_else(|error| panic!("{error}"));
     }
 
