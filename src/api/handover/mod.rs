@@ -171,9 +171,11 @@ impl Handover {
     /// Whether kube-apiserver may change Leases in built-in storage that this server does not import.
     #[inline]
     pub(super) fn may_be_outdated(&self) -> bool {
-        let HandoverState { phase, step, .. } = &self.state;
+        let HandoverState { phase, unknown_phase, step, .. } = &self.state;
         self.mode == Mode::Frozen
-            && (*phase == Some(Phase::Undo) || matches!(step, Some(Step::Released | Step::WrittenBack | Step::NotOurs)))
+            && (*phase == Some(Phase::Undo)
+                || unknown_phase.is_some()
+                || matches!(step, Some(Step::Released | Step::WrittenBack | Step::NotOurs)))
     }
 
     /// Returns the number of the first round that certainly begins after this call. After the last complete round N,
@@ -331,6 +333,12 @@ impl Handover {
             let (phase, step) = (self.state.phase.map(Phase::name), self.state.step.map(Step::name));
             tracing::info!(phase, step, "the hand-over of Leases has a new phase or step");
         }
+        if let Some(phase) = self.state.unknown_phase.as_deref() {
+            if before.unknown_phase.as_deref() != Some(phase) {
+                tracing::warn!(phase, "this release does not know the hand-over's phase, and refuses all requests");
+            }
+            self.stand_by();
+        }
         if self.mode == Mode::Frozen && mode_before != Mode::Frozen {
             self.ends_watches = true;
             self.freezes += 1;
@@ -469,6 +477,32 @@ mod tests {
         for phase in [Phase::Undo, Phase::Freeze, Phase::Hold] {
             assert_eq!(stats(Some(phase), Some(Step::NotOurs)), (false, false), "{phase:?} has ended");
         }
+    }
+
+    #[test]
+    fn an_unknown_phase_freezes_this_server() {
+        let lease = |name: &str| {
+            let mut lease = Lease::default();
+            (lease.metadata.namespace, lease.metadata.name) = (NAMESPACE.into(), name.into());
+            lease
+        };
+        let mut table = Table::new(ResourceVersion(BUILT_IN_VERSIONS_END), 100, usize::MAX);
+        let mut of_handover = lease(NAME);
+        of_handover.metadata.annotations.insert(PHASE.into(), "thaw".into());
+        table.create(of_handover);
+        let mut handover = Handover::default();
+        handover.read_state(&table);
+        assert_eq!((handover.mode, handover.state.phase), (Mode::Frozen, None));
+        assert!(handover.may_be_outdated() && handover.ends_watches);
+        assert!(!handover.stats().serves && handover.stats().holds_writes);
+        let creation = Change::Create(Box::new(lease("other")));
+        assert_eq!(handover.check_change(&table, &creation), Err(ApiError::HandingOver));
+        let (slot, _) = table.find(NAMESPACE, NAME).expect("the Lease of the hand-over");
+        let deletion = Change::Delete(table.target(slot));
+        assert_eq!(handover.check_change(&table, &deletion), Ok(()), "a command can end the phase");
+        table.apply(deletion).expect("deleted");
+        handover.read_state(&table);
+        assert_eq!(handover.mode, Mode::Open);
     }
 
     #[test]

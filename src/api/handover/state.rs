@@ -16,8 +16,10 @@ use uuid::Uuid;
 /// The state of the hand-over. A replica reads it from the Leases of the hand-over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HandoverState {
-    /// Phase that a command has requested; `None` before the first hand-over.
+    /// Phase that a command has requested; `None` before the first hand-over, and for a phase of a newer release.
     pub(super) phase: Option<Phase>,
+    /// Word for the requested phase, if this release does not know the phase.
+    pub(super) unknown_phase: Option<CompactString>,
     /// Id of the command's request for the phase.
     pub(super) asked: CompactString,
     /// Last step that the phase has reached; `None` before its first step.
@@ -42,8 +44,11 @@ pub(super) struct Progress {
 impl HandoverState {
     pub(super) fn of(object: &Object) -> Self {
         let annotations = &object.metadata().annotations;
+        let word = annotations.value(PHASE);
+        let phase: Option<Phase> = word.and_then(|word| word.parse().ok());
         Self {
-            phase: annotations.value(PHASE).and_then(|word| word.parse().ok()),
+            phase,
+            unknown_phase: word.filter(|_| phase.is_none()).map(CompactString::from),
             asked: annotations.value(ASKED).unwrap_or_default().into(),
             step: annotations.value(STEP).and_then(|word| word.parse().ok()),
             since: object.renew_time().map(|time| time.0 / 1_000_000),
@@ -52,6 +57,10 @@ impl HandoverState {
     }
 
     pub(super) fn mode(&self) -> Mode {
+        // In a phase that only a newer release knows, the command may rely on it that no client can write.
+        if self.unknown_phase.is_some() {
+            return Mode::Frozen;
+        }
         match (self.phase, self.step) {
             (None, _) | (Some(Phase::Serve), Some(Step::Serving)) => Mode::Open,
             (Some(Phase::Undo | Phase::Freeze | Phase::Hold), _) | (Some(Phase::Serve), Some(Step::NotOurs)) => {
