@@ -5,9 +5,11 @@
 
 mod support;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use coordination_apiserver::limits::OBJECT_BYTES_MAX;
 use coordination_apiserver::pki::{CertDir, serving_names};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -337,6 +339,26 @@ fn a_replica_ends_when_its_store_is_deleted() {
     assert!(version(&after) > version(&before) && version(&before).is_some(), "{before} {after}");
 }
 
+/// An operator copies all keys to another etcd, where they get other revisions.
+#[test]
+fn a_store_of_copied_keys_is_refused() {
+    let (Some(etcd), Some(other)) = (Etcd::start(&[]), Etcd::start(&[])) else { return };
+    let mut replica = replica(&etcd);
+    create(&mut client(&replica), "a");
+    create(&mut client(&replica), "b");
+    replica.signal("TERM");
+    assert!(replica.wait().success());
+    let [key, end] = ["/coordination-apiserver/", "/coordination-apiserver0"].map(|key| BASE64_STANDARD.encode(key));
+    let range = json!({"key": key, "range_end": end}).to_string();
+    let found: Value = serde_json::from_str(&etcd.call("kv/range", &range).expect("an answer")).expect("JSON");
+    for kv in found["kvs"].as_array().expect("keys") {
+        let put = json!({"key": kv["key"], "value": kv["value"]}).to_string();
+        other.call("kv/put", &put).expect("an answer");
+    }
+    let line = failure(&["--etcd-servers", &other.url()]);
+    assert!(line.contains("a copy of the keys") && line.contains("migrate-storage"), "{line}");
+}
+
 /// Copies a folder with all its content.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder can be made");
@@ -605,8 +627,7 @@ fn both_sides_authenticate_over_tls() {
 }
 
 fn put(key: &str, value: &[u8]) -> String {
-    use base64::Engine as _;
-    let encode = |bytes: &[u8]| base64::prelude::BASE64_STANDARD.encode(bytes);
+    let encode = |bytes: &[u8]| BASE64_STANDARD.encode(bytes);
     format!(r#"{{"key":"{}","value":"{}"}}"#, encode(key.as_bytes()), encode(value))
 }
 

@@ -1,11 +1,12 @@
 //! Reads the whole store at one revision, at startup.
 
 use super::client::{Client, Failure};
+use super::config::Config;
 use super::keys::{FORMAT, Keys, PRODUCT};
 use super::messages::{KeyValue, RangeRequest};
 use super::state::SharedState;
 use crate::engine::{EngineError, Entry, Position, SnapshotId};
-use crate::journal::{Event, StoredManifest, base_position, open_piece};
+use crate::journal::{End, Event, StoredManifest, base_end, open_piece};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -37,17 +38,23 @@ impl Load {
             .next()
             .map(|kv| StoredManifest { bytes: kv.value, revision: kv.mod_revision.cast_unsigned() });
         state.note_manifest(manifest.as_ref().map_or(0, |manifest| manifest.revision));
-        state.note_base(manifest.as_ref().and_then(|manifest| base_position(&manifest.bytes)));
+        let base = manifest.as_ref().map_or_else(End::default, |manifest| base_end(&manifest.bytes));
+        state.note_base(base);
         let head = client.range(one(keys.head(), self.revision)).await?.kvs.into_iter().next().unwrap_or_default();
-        state.delivered.set(position(&head));
-        state.numbered.set(head.version.cast_unsigned());
+        let end = End { position: position(&head), entries: head.version.cast_unsigned() };
+        state.delivered.set(end.position);
+        state.numbered.set(end.entries);
         let chunks = RangeRequest { keys_only: true, ..all(keys.chunks(), self.revision) };
         let mut snapshots: Vec<SnapshotId> =
             client.range(chunks).await?.kvs.iter().filter_map(|kv| keys.snapshot_of(&kv.key)).collect();
         snapshots.dedup();
         let entries = RangeRequest { keys_only: true, limit: 1, ..all(keys.journal(), self.revision) };
-        let has_entries = !client.range(entries).await?.kvs.is_empty();
-        Ok(Event::Opened { manifest, snapshots, has_entries })
+        let stored = client.range(entries).await?.count.cast_unsigned();
+        // The transaction of an entry also writes `head`. So `head` is never behind the base or the stored entries.
+        if base.position > end.position || base.entries.max(stored) > end.entries {
+            return Ok(Event::Failed(unusable(client.config(), COPIED)));
+        }
+        Ok(Event::Opened { manifest, snapshots, has_entries: stored > 0 })
     }
 
     pub(super) async fn chunk(&self, state: &SharedState, snapshot: SnapshotId, index: u32) -> Result<Event, Failure> {
@@ -121,6 +128,16 @@ pub(super) fn all(Range { start, end }: Range<Vec<u8>>, revision: i64) -> RangeR
     RangeRequest { key: start, range_end: end, revision, ..RangeRequest::default() }
 }
 
+const FOREIGN: &str = "the prefix holds keys of another product; use another --etcd-prefix";
+const COPIED: &str = "the revisions of the keys do not fit together, as after a copy of the keys from another etcd; \
+                      delete the keys, and restore a snapshot of that etcd instead, or run migrate-storage from that \
+                      etcd to a data folder and from the folder to this etcd";
+
+/// Returns the error for keys that this release cannot use.
+fn unusable(config: &Config, what: &str) -> EngineError {
+    EngineError::Io { what: config.store(), cause: io::Error::other(what) }
+}
+
 /// Checks that the keys below the prefix belong to this product.
 ///
 /// # Errors
@@ -131,20 +148,19 @@ pub(super) async fn check_format(client: &Client, keys: &Keys) -> Result<(), Eng
     let answer = client.range(one(keys.format(), 0)).await.map_err(failed)?;
     let revision = answer.header.map_or(0, |header| header.revision);
     let format = answer.kvs.into_iter().next();
-    let foreign = |what: &str| EngineError::Io { what: config.store(), cause: io::Error::other(what.to_owned()) };
     match format {
         Some(kv) if kv.value == FORMAT => Ok(()),
         // Under another prefix, this replica would serve a second set of Leases.
         Some(kv) if kv.value.starts_with(PRODUCT) => {
-            Err(foreign("another release wrote the store in another format; run the release that wrote it"))
+            Err(unusable(config, "another release wrote the store in another format; run the release that wrote it"))
         }
-        Some(_) => Err(foreign("the prefix holds keys of another product; use another --etcd-prefix")),
+        Some(_) => Err(unusable(config, FOREIGN)),
         None => {
             // Both reads use one revision, since another replica may create the store between the reads.
             let any = RangeRequest { keys_only: true, limit: 1, ..all(keys.all(), revision) };
             match client.range(any).await.map_err(failed)?.kvs.is_empty() {
                 true => Ok(()),
-                false => Err(foreign("the prefix holds keys of another product; use another --etcd-prefix")),
+                false => Err(unusable(config, FOREIGN)),
             }
         }
     }

@@ -62,6 +62,9 @@ pub(super) struct RangeResponse {
     /// Whether there are keys beyond the limit.
     #[prost(bool, tag = "3")]
     pub(super) more: bool,
+    /// Number of keys in the range, including those beyond the limit.
+    #[prost(int64, tag = "4")]
+    pub(super) count: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

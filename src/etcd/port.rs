@@ -12,7 +12,7 @@ use super::release;
 use super::state::{SharedState, Wait};
 use super::transaction::{self, Done, Transaction};
 use crate::engine::{EngineError, Position};
-use crate::journal::{COMMANDS_MAX, Command, Commit, End, Event, Port, base_position};
+use crate::journal::{COMMANDS_MAX, Command, Commit, End, Event, Port, base_end};
 use crate::updates::{self, Updates};
 use mio::Waker;
 use std::cell::RefCell;
@@ -170,7 +170,7 @@ async fn look_at_waits(state: Rc<SharedState>) {
 /// Sends a commit. Repeats the commit until etcd gives a definite answer.
 async fn do_commit(state: Rc<SharedState>, commit: Commit) {
     let is_manifest = commit.manifest.is_some();
-    let base = commit.manifest.as_ref().and_then(|manifest| base_position(&manifest.bytes));
+    let base = commit.manifest.as_ref().map_or_else(End::default, |manifest| base_end(&manifest.bytes));
     let Some(transaction) = Transaction::of(commit, &state.keys, &state.known(&state.entries.borrow())) else {
         return state.fail(Failure::Lost("a commit that etcd cannot take".to_owned()));
     };

@@ -4,7 +4,7 @@ use super::client::{Client, Failure};
 use super::keys::Keys;
 use super::transaction::{Entries, Known, PutChunk};
 use crate::engine::Position;
-use crate::journal::{Event, StoredManifest, base_position};
+use crate::journal::{End, Event, StoredManifest, base_end};
 use crate::updates::UpdateSender;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -183,7 +183,8 @@ impl SharedState {
 
     /// Reports another writer's manifest. That writer deletes the entries up to its base.
     fn say_replaced(&self, manifest: StoredManifest) {
-        if let Some(base) = base_position(&manifest.bytes).filter(|base| *base > self.base.get()) {
+        let base = base_end(&manifest.bytes).position;
+        if base > self.base.get() {
             self.base.set(base);
             self.entries.borrow_mut().thin(base);
         }
@@ -192,8 +193,8 @@ impl SharedState {
 
     /// Records the base of a manifest that this process has loaded or put. This process deletes the entries up to that
     /// base itself.
-    pub(super) fn note_base(&self, base: Option<Position>) {
-        self.base.set(self.base.get().max(base.unwrap_or_default()));
+    pub(super) fn note_base(&self, base: End) {
+        self.base.set(self.base.get().max(base.position));
     }
 
     pub(super) fn note_manifest(&self, revision: u64) {

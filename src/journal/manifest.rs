@@ -26,6 +26,7 @@
 //! the claim, the first writer cannot finish its snapshot.
 
 use super::applied::{Writer, Writers};
+use super::port::End;
 use super::seal::{self, Kind, Opened};
 use super::wire::{FormError, Reader, put_length, put_signed, put_varint};
 use crate::engine::{Position, SnapshotId};
@@ -76,12 +77,12 @@ pub(super) struct SnapshotInfo {
     pub(super) writers: Writers,
 }
 
-/// Returns the position of the last entry that the base of a manifest contains. `sealed` is the manifest as it is
-/// stored. Returns `None` if the base is an empty table and no snapshot, or if the manifest cannot be read.
-pub(crate) fn base_position(sealed: &[u8]) -> Option<Position> {
-    match Manifest::decode(sealed).ok()?.base {
-        Base::Empty(_) => None,
-        Base::Snapshot(info) => Some(info.position),
+/// Returns the end of the entries that the base of a manifest contains. `sealed` is the manifest as it is stored. The
+/// end is 0 if the base is an empty table and no snapshot, or if the manifest cannot be read.
+pub(crate) fn base_end(sealed: &[u8]) -> End {
+    match Manifest::decode(sealed).map(|manifest| manifest.base) {
+        Ok(Base::Snapshot(SnapshotInfo { position, entries, .. })) => End { position, entries },
+        Ok(Base::Empty(_)) | Err(_) => End::default(),
     }
 }
 

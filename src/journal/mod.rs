@@ -66,7 +66,7 @@ pub use chunk::CHUNK_BYTES_MAX;
 pub(crate) use chunk::{open_piece, seal_piece};
 pub use config::{Config, Limits};
 pub(crate) use entry::entry_name;
-pub(crate) use manifest::base_position;
+pub(crate) use manifest::base_end;
 pub use port::{
     COMMANDS_MAX, CallPort, Command, Commit, End, Event, Piece, Port, StoreSize, StoredManifest, ThreadPort,
 };
