@@ -25,6 +25,7 @@
 //!   rollback   hold   ─► held     ─► released ─► not ours         APIService is local after `released`
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -141,6 +142,9 @@ pub struct StoredLease {
     /// The Lease, encoded as kube-apiserver stores it in etcd, or as JSON.
     pub value: Vec<u8>,
 }
+
+/// Leases that were read from built-in storage, by key; `None` for a Lease that was deleted since the previous read.
+pub type ReadLeases = BTreeMap<String, Option<StoredLease>>;
 
 /// A word in an annotation that is no phase or step of this release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,8 @@
 
 mod support;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -356,6 +358,43 @@ fn a_restored_built_in_storage_gets_the_changes_since_the_backup_again() {
     // The worker learns of the restore with its next write.
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("c")).0, 201);
     eventually("the changes are fed again", || is_fed(&rig));
+}
+
+/// Goal: a hand-over loses no Lease if there are more than the server imports or encodes in one turn of its event loop.
+#[test]
+fn a_hand_over_of_many_leases_loses_none() {
+    const LEASES: usize = 3_000;
+    for storage in ["memory", "disk"] {
+        let Some(rig) = Rig::start(storage) else { return };
+        let names: Vec<_> = (0..LEASES).map(|number| format!("l{number:04}")).collect();
+        rig.put_many_built_in(&names);
+        rig.reach("import", "imported");
+        assert_eq!(rig.annotation("message"), "3000 Leases are here");
+        rig.register(true);
+        assert_eq!(rig.update(rig.lease("l1500"), &version_of(&rig.lease("l1500")), renew), 200);
+        rig.reach("serve", "serving");
+        assert_eq!(rig.update(rig.lease("l0000"), &version_of(&rig.lease("l0000")), acquire), 200);
+        assert_eq!(rig.update(rig.lease("l2999"), &version_of(&rig.lease("l2999")), acquire), 200);
+        assert_eq!(rig.call("DELETE", &path(NAMESPACE, "l2000"), "").0, 200);
+        rig.reach("freeze", "written-back");
+        assert_eq!(rig.annotation("message"), "2999 Leases written back");
+        assert_eq!(rig.count_built_in(), LEASES - 1, "{storage}");
+        for name in ["l0000", "l2999"] {
+            assert!(rig.built_in(name).is_some_and(|value| value.contains("other")), "{storage}: {name}");
+        }
+        assert_eq!(rig.built_in("l2000"), None);
+
+        // kube-apiserver deletes most of the Leases. The next takeover must delete the same ones here.
+        rig.register(false);
+        let [first, end] = ["l0100", "l2900"].map(|name| BASE64_STANDARD.encode(key(name)));
+        let range = json!({"key": first, "range_end": end});
+        rig.etcd.call("kv/deleterange", &range.to_string()).expect("an answer");
+        rig.reach("import", "imported");
+        assert_eq!(rig.annotation("message"), "200 Leases are here");
+        for (name, status) in [("l0099", 200), ("l0100", 404), ("l2899", 404), ("l2900", 200)] {
+            assert_eq!(rig.call("GET", &path(NAMESPACE, name), "").0, status, "{storage}: {name}");
+        }
+    }
 }
 
 #[test]

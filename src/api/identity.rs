@@ -337,6 +337,12 @@ pub fn holds_leases(table: &Table) -> bool {
     table.len() > table.count_in(NAMESPACE) || leases(table).any(|object| !is_own(object.metadata()))
 }
 
+/// Returns the number of Leases of clients: all Leases but this server's own. Examines only `kube-system`, since this
+/// server's own Leases are there.
+pub(super) fn client_leases(table: &Table) -> usize {
+    table.len() - leases(table).filter(|object| is_own(object.metadata())).count()
+}
+
 /// Returns all Leases in the namespace of the identity Leases, `kube-system`.
 fn leases(table: &Table) -> impl Iterator<Item = &Object> {
     table.iter(&Range::Namespace(NAMESPACE.into()))
@@ -494,6 +500,7 @@ mod tests {
         let both = ["coordination-apiserver-node-a.example-8443", "coordination-apiserver-node-b-8443"];
         assert_eq!(names(&table), both);
         assert!(!holds_leases(&table), "a store with identities alone is new");
+        assert_eq!(client_leases(&table), 0);
         let first = renewed(&table, both[0]);
         for ms in (500..=6_000).step_by(500) {
             one.keep_identity(&mut table, at(ms));

@@ -7,7 +7,7 @@
 use super::Followed;
 use super::follow::{Seen, list_and_watch, told};
 use super::lease::BuiltInLease;
-use crate::handover::StoredLease;
+use crate::handover::{ReadLeases, StoredLease};
 use crate::resource::BUILT_IN_VERSIONS_END;
 use crate::updates::{self, UpdateSender, Updates};
 use futures_util::future::{Either, select};
@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuiltInChange {
     /// All built-in Leases, from a list.
-    All(Vec<StoredLease>),
+    All(ReadLeases),
     /// A built-in Lease that was created or changed.
     Present(StoredLease),
     /// The key of a built-in Lease that was deleted.
@@ -106,7 +106,10 @@ async fn follow_run(api: &Api<BuiltInLease>, send: impl Fn(BuiltInChange) -> boo
     let (mut refused, followed) = (None, Followed::built_in());
     let ended = list_and_watch(api, None, &followed, |seen| {
         let change = match seen {
-            Seen::All(leases) => leases.iter().map(stored).collect::<Result<_, _>>().map(BuiltInChange::All),
+            Seen::All(leases) => {
+                let read = leases.iter().map(|lease| stored(lease).map(|lease| (lease.key.clone(), Some(lease))));
+                read.collect::<Result<_, _>>().map(BuiltInChange::All)
+            }
             Seen::Present(lease) => stored(&lease).map(BuiltInChange::Present),
             Seen::Gone(lease) => Ok(BuiltInChange::Gone(key(&lease))),
         };

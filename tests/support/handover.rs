@@ -83,6 +83,29 @@ impl Rig {
         serde_json::from_str::<Value>(&answer).expect("JSON")["succeeded"] == true
     }
 
+    /// Writes Leases as JSON to built-in storage, up to 100 in each transaction.
+    pub(crate) fn put_many_built_in(&self, names: &[String]) {
+        for names in names.chunks(100) {
+            let put = |name: &String| {
+                let texts = [key(name), built_in_lease(name, "h", EARLY)];
+                let [key, value] = texts.map(|text| BASE64_STANDARD.encode(text));
+                json!({"request_put": {"key": key, "value": value}})
+            };
+            let transaction = json!({"success": names.iter().map(put).collect::<Vec<_>>()});
+            let answer = self.etcd.call("kv/txn", &transaction.to_string()).expect("an answer");
+            assert_eq!(serde_json::from_str::<Value>(&answer).expect("JSON")["succeeded"], true, "{answer}");
+        }
+    }
+
+    /// Returns the number of Leases in built-in storage.
+    pub(crate) fn count_built_in(&self) -> usize {
+        let [first, end] = ["/registry/leases/", "/registry/leases0"].map(|text| BASE64_STANDARD.encode(text));
+        let range = json!({"key": first, "range_end": end, "count_only": true});
+        let answer = self.etcd.call("kv/range", &range.to_string()).expect("an answer");
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        answer["count"].as_str().expect("a count").parse().expect("a number")
+    }
+
     pub(crate) fn delete_built_in(&self, name: &str) {
         self.delete(&key(name));
     }

@@ -15,13 +15,14 @@
 //! the next update of such a client gets 409. No other change is lost, since the command's admission policy permits
 //! only renewals.
 
-use super::imports::{Imports, leases};
+use super::imports::Imports;
 use super::state::{HandoverState, say};
+use crate::api::identity::client_leases;
 use crate::api::storage::Storage;
 use crate::clock::Now;
 use crate::cluster::{BuiltInChange, BuiltInChanges};
 use crate::codec::json::Decoder;
-use crate::handover::{Phase, Step};
+use crate::handover::{Phase, ReadLeases, Step};
 use crate::table::Table;
 use compact_str::CompactString;
 
@@ -89,7 +90,7 @@ impl Copier {
             Some(Phase::Import | Phase::Serve | Phase::Undo | Phase::Freeze) | None => false,
         };
         if state.step.is_none() && is_reached {
-            let count = leases(table).count();
+            let count = client_leases(table);
             let (step, message) = match state.phase {
                 Some(Phase::Copy) => (Step::Imported, format!("{count} Leases are here")),
                 _ => (Step::Held, format!("{count} Leases are held")),
@@ -126,11 +127,13 @@ impl Copier {
         while let Some(change) = self.changes.next() {
             match change {
                 BuiltInChange::All(leases) => {
-                    self.imports.put(table, leases, Vec::new(), true);
+                    self.imports.put(leases, true);
                     self.has_listed = true;
                 }
-                BuiltInChange::Present(lease) => self.imports.put(table, vec![lease], Vec::new(), false),
-                BuiltInChange::Gone(key) => self.imports.put(table, Vec::new(), vec![key], false),
+                BuiltInChange::Present(lease) => {
+                    self.imports.put(ReadLeases::from([(lease.key.clone(), Some(lease))]), false);
+                }
+                BuiltInChange::Gone(key) => self.imports.put(ReadLeases::from([(key, None)]), false),
                 BuiltInChange::Failed(why) => {
                     self.errors += 1;
                     tracing::warn!(why, "cannot follow the built-in Leases");

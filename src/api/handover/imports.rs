@@ -6,13 +6,10 @@ use crate::api::identity::is_own;
 use crate::api::storage::{Storage, Written};
 use crate::clock::Now;
 use crate::codec::json::Decoder;
-use crate::handover::{StoredLease, is_lease};
+use crate::handover::{ReadLeases, StoredLease, is_lease};
 use crate::journal::{Outcome, Ticket};
 use crate::table::Table;
 use crate::table::change::Change;
-use crate::table::object::Object;
-use crate::table::snapshot::Range;
-use std::collections::{BTreeMap, HashSet};
 
 /// Maximum number of Leases imported in one turn of the event loop.
 const TAKEN_IN_PER_TURN: usize = 256;
@@ -25,49 +22,38 @@ const REPORT_MS: u64 = 250;
 /// Leases that were read from built-in storage and are not in the table yet.
 #[derive(Debug, Default)]
 pub(super) struct Imports {
-    /// Leases that wait for their import, by key. Each has the state that was read last.
-    incoming: BTreeMap<String, Incoming>,
+    /// Leases that wait for their import. Each has the state that was read last.
+    incoming: ReadLeases,
+    /// Start of the keys for which the table may have Leases that a complete read lacks; `None` if the table has no
+    /// such Lease.
+    unmatched: Option<String>,
     /// Leases whose imported changes are in flight in the journal: key, imported state, and ticket of the change.
-    submitted: Vec<(String, Incoming, Ticket)>,
-    /// Leases whose stored values cannot be decoded, by key.
-    unreadable: BTreeMap<String, Incoming>,
-    /// Number of Leases queued since the queue was last empty.
+    submitted: Vec<(String, Option<StoredLease>, Ticket)>,
+    /// Leases whose stored values cannot be decoded.
+    unreadable: ReadLeases,
+    /// Number of Leases queued since the queue was last empty, or by the last complete read.
     queued: usize,
     /// Time of the next report of the progress, in ms; `None` if the queue was empty at the last call of
     /// [`Imports::report`].
     report_ms: Option<u64>,
 }
 
-/// The state of a Lease in the last read of built-in storage.
-#[derive(Clone, Debug)]
-enum Incoming {
-    /// The Lease exists.
-    Present(StoredLease),
-    /// The Lease does not exist, so its import deletes the Lease of the table.
-    Gone,
-}
-
 impl Imports {
-    /// Queues the result of a read for import. If a complete read lacks a Lease of the table, the deletion of that
-    /// Lease is queued too.
-    pub(super) fn put(&mut self, table: &Table, changed: Vec<StoredLease>, deleted: Vec<String>, is_complete: bool) {
-        let left_before = self.left();
-        let Self { incoming, unreadable, .. } = self;
+    /// Queues the result of a read for import. A complete read replaces all earlier reads. [`Imports::take_in`] deletes
+    /// each Lease of the table that the complete read lacks. A read may have a million Leases. So this function visits
+    /// its Leases only if others are still queued and the read is not complete.
+    pub(super) fn put(&mut self, read: ReadLeases, is_complete: bool) {
         if is_complete {
-            let present: HashSet<_> = changed.iter().map(|lease| lease.key.as_str()).collect();
-            unreadable.retain(|key, _| present.contains(key.as_str()));
-            for object in leases(table).filter(|object| !present.contains(object.key().as_str())) {
-                incoming.insert(object.key().as_str().to_owned(), Incoming::Gone);
-            }
+            self.unmatched = Some(String::new());
+            self.unreadable.clear();
         }
-        let deleted = deleted.into_iter().map(|key| (key, Incoming::Gone));
-        let changed = changed.into_iter().map(|lease| (lease.key.clone(), Incoming::Present(lease)));
-        for (key, read) in deleted.chain(changed).filter(|(key, _)| !is_own_key(table, key)) {
-            unreadable.remove(&key);
-            incoming.insert(key, read);
+        if is_complete || self.is_empty() {
+            (self.queued, self.incoming) = (read.len(), read);
+        } else {
+            let before = self.incoming.len();
+            self.incoming.extend(read);
+            self.queued += self.incoming.len() - before;
         }
-        let queued_before = if left_before == 0 { 0 } else { self.queued };
-        self.queued = queued_before + self.left() - left_before;
     }
 
     /// Returns the number of Leases that are not in the table yet.
@@ -92,7 +78,7 @@ impl Imports {
 
     /// Whether the table has every queued Lease. Leases that cannot be decoded do not count.
     pub(super) fn is_empty(&self) -> bool {
-        self.incoming.is_empty() && self.submitted.is_empty()
+        !self.is_runnable() && self.submitted.is_empty()
     }
 
     /// Imports some queued Leases into the table. The journal rejects a change if another write of the Lease came
@@ -115,8 +101,9 @@ impl Imports {
             if self.submitted.len() >= SUBMITTED_MAX {
                 break;
             }
-            let Some((key, read)) = self.incoming.pop_first() else { break };
-            let change = match change_of(&key, &read, table, decoder) {
+            let Some((key, read)) = self.next(table) else { break };
+            self.unreadable.remove(&key);
+            let change = match change_of(&key, read.as_ref(), table, decoder) {
                 Ok(Some(change)) => change,
                 Ok(None) => continue,
                 Err(why) => {
@@ -141,9 +128,27 @@ impl Imports {
         }
     }
 
+    /// Removes and returns the next Lease to import, in the order of the keys: a queued Lease, or a Lease of the table
+    /// that the last complete read lacks.
+    fn next(&mut self, table: &Table) -> Option<(String, Option<StoredLease>)> {
+        let queued = self.incoming.first_key_value().map(|(key, _)| key.as_str());
+        let unmatched = self.unmatched.as_deref().and_then(|start| table.iter_from(start).next());
+        let unmatched = unmatched.map(|object| object.key().as_str());
+        let next = match unmatched.filter(|key| queued.is_none_or(|queued| *key < queued)) {
+            Some(key) => Some((key.to_owned(), None)),
+            None => self.incoming.pop_first(),
+        };
+        // A Lease that was queued again may be behind the start.
+        self.unmatched = match (self.unmatched.take(), &next) {
+            (Some(start), Some((key, _))) => Some(start.max(format!("{key}\0"))),
+            (None, _) | (_, None) => None,
+        };
+        next
+    }
+
     /// Whether Leases wait for their import, so that the next turn has work.
     pub(super) fn is_runnable(&self) -> bool {
-        !self.incoming.is_empty()
+        !self.incoming.is_empty() || self.unmatched.is_some()
     }
 
     /// Whether the value of some Lease cannot be decoded.
@@ -151,31 +156,38 @@ impl Imports {
         !self.unreadable.is_empty()
     }
 
-    /// Queues the Leases again whose values could not be decoded.
+    /// Queues the Leases again whose values could not be decoded, unless a later read has queued them.
     pub(super) fn retry_unreadable(&mut self) {
-        self.incoming.append(&mut self.unreadable);
+        for (key, read) in std::mem::take(&mut self.unreadable) {
+            self.incoming.entry(key).or_insert(read);
+        }
     }
 
     /// Discards all queued Leases, apart from those that cannot be decoded. Changes in flight may still be applied.
     pub(super) fn clear(&mut self) {
         self.incoming.clear();
+        self.unmatched = None;
         self.submitted.clear();
     }
 }
 
-/// Returns the change that imports a Lease; `None` if the table already has the same content.
+/// Returns the change that imports a Lease; `None` if the table already has the same content. Built-in storage never
+/// changes this server's own Leases: identity Leases and the Leases of the hand-over.
 ///
 /// # Errors
 /// The reason why the stored value is not a Lease.
-fn change_of(key: &str, read: &Incoming, table: &Table, decoder: &mut Decoder) -> Result<Option<Change>, String> {
-    match read {
-        Incoming::Present(stored) => {
-            let lease = decode(stored, decoder)?;
-            // Built-in storage never changes this server's own Leases: identity Leases and the Leases of the hand-over.
-            Ok(if is_own(&lease.metadata) { None } else { taken_in(table, lease) })
-        }
-        Incoming::Gone => Ok(gone(table, key)),
+fn change_of(
+    key: &str,
+    read: Option<&StoredLease>,
+    table: &Table,
+    decoder: &mut Decoder,
+) -> Result<Option<Change>, String> {
+    if is_own_key(table, key) {
+        return Ok(None);
     }
+    let Some(stored) = read else { return Ok(gone(table, key)) };
+    let lease = decode(stored, decoder)?;
+    Ok(if is_own(&lease.metadata) { None } else { taken_in(table, lease) })
 }
 
 /// Whether the Lease with this key belongs to this server: an identity Lease or a Lease of the hand-over.
@@ -185,7 +197,113 @@ fn is_own_key(table: &Table, key: &str) -> bool {
     is_lease(namespace, name) || found.is_some_and(|(_, object)| is_own(object.metadata()))
 }
 
-/// Returns the Leases of clients: all Leases but identity Leases and the Leases of the hand-over.
-pub(super) fn leases(table: &Table) -> impl Iterator<Item = &Object> {
-    table.iter(&Range::All).filter(|object| !is_own(object.metadata()))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::protobuf::encode_lease_into;
+    use crate::handover::{NAME, NAMESPACE};
+    use crate::lease::Lease;
+    use crate::resource::{API_VERSION, ResourceVersion};
+    use crate::timestamp::Time;
+    use std::collections::BTreeSet;
+
+    fn lease(namespace: &str, name: &str) -> Lease {
+        let mut lease = Lease::default();
+        (lease.metadata.namespace, lease.metadata.name) = (namespace.into(), name.into());
+        lease
+    }
+
+    /// Returns a Lease as it was read, with its key.
+    fn read(namespace: &str, name: &str) -> (String, Option<StoredLease>) {
+        let (key, mut value) = (format!("{namespace}/{name}"), Vec::new());
+        encode_lease_into(&mut value, &lease(namespace, name), None, API_VERSION);
+        (key.clone(), Some(StoredLease { key, revision: 42, value }))
+    }
+
+    /// Runs one turn. Returns the number of changes of the table.
+    fn take_in(imports: &mut Imports, table: &mut Table) -> u64 {
+        let before = table.version().0;
+        let now = Now { ms: 0, wall: Time(0) };
+        imports.take_in(table, &mut Storage::Memory, &mut Decoder::new(), now);
+        table.version().0 - before
+    }
+
+    /// Goal: after a complete read and the changes that follow, the table has the Leases of built-in storage and the
+    /// server's own. Method: random Leases in the table, in the read, and in the changes between the turns.
+    #[test]
+    fn a_complete_read_replaces_the_leases_of_the_table_in_steps() {
+        const NAMES: usize = 4 * TAKEN_IN_PER_TURN;
+        for seed in 0..20 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
+            table.create(lease(NAMESPACE, NAME));
+            let mut expected = BTreeSet::from([format!("{NAMESPACE}/{NAME}")]);
+            let mut all = ReadLeases::new();
+            for number in 0..NAMES {
+                let name = format!("l{number:04}");
+                if random.bool() {
+                    table.create(lease("n", &name));
+                }
+                if random.bool() {
+                    expected.insert(format!("n/{name}"));
+                    all.extend([read("n", &name)]);
+                }
+            }
+            let mut imports = Imports::default();
+            imports.put(all, true);
+            let mut turns = 0;
+            while !imports.is_empty() {
+                let changes = take_in(&mut imports, &mut table);
+                assert!(changes <= TAKEN_IN_PER_TURN as u64, "seed {seed}: {changes} changes in one turn");
+                turns += 1;
+                assert!(turns < 20, "seed {seed}: an import without an end");
+                if turns < 4 {
+                    let (key, mut present) = read("n", &format!("l{:04}", random.usize(..NAMES)));
+                    if random.bool() {
+                        expected.insert(key.clone());
+                    } else {
+                        expected.remove(&key);
+                        present = None;
+                    }
+                    imports.put(ReadLeases::from([(key, present)]), false);
+                }
+            }
+            let keys: BTreeSet<_> = table.iter_from("").map(|object| object.key().as_str().to_owned()).collect();
+            assert_eq!(keys, expected, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_read_changes_no_lease_of_this_server() {
+        let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
+        table.create(lease(NAMESPACE, NAME));
+        let mut imports = Imports::default();
+        for read in [ReadLeases::new(), ReadLeases::from([read(NAMESPACE, NAME)])] {
+            for is_complete in [true, false] {
+                imports.put(read.clone(), is_complete);
+                assert_eq!(take_in(&mut imports, &mut table), 0);
+                assert!(imports.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_later_read_replaces_a_lease_that_cannot_be_decoded() {
+        let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
+        let (key, readable) = read("n", "a");
+        let unreadable = || Some(StoredLease { key: key.clone(), revision: 41, value: b"k8s:enc:x".to_vec() });
+        let mut imports = Imports::default();
+        for (later, is_complete) in [(readable, false), (None, false), (None, true)] {
+            imports.put(ReadLeases::from([(key.clone(), unreadable())]), false);
+            take_in(&mut imports, &mut table);
+            assert!(imports.is_empty() && imports.has_unreadable());
+            let is_present = later.is_some();
+            imports.put(ReadLeases::from([(key.clone(), later)]), is_complete);
+            // A new phase begins.
+            imports.retry_unreadable();
+            take_in(&mut imports, &mut table);
+            assert!(imports.is_empty() && !imports.has_unreadable());
+            assert_eq!(table.find("n", "a").is_some(), is_present);
+        }
+    }
 }

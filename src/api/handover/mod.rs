@@ -37,11 +37,14 @@
 //! rollback, the command copies the Leases back.
 
 mod copier;
+mod encode;
 mod feed;
 mod imports;
 mod merge;
 mod state;
 mod worker;
+#[cfg(test)]
+mod worker_tests;
 
 use super::job::{Job, JobError};
 use super::{Api, Call, Reclaim, ReplicaIdentity};
@@ -332,6 +335,10 @@ impl Handover {
         if (self.state.phase, self.state.step) != (before.phase, before.step) {
             let (phase, step) = (self.state.phase.map(Phase::name), self.state.step.map(Step::name));
             tracing::info!(phase, step, "the hand-over of Leases has a new phase or step");
+            if self.state.phase.is_none() {
+                // Somebody has deleted the Lease of the hand-over, so no later turn continues the work.
+                self.stand_by();
+            }
         }
         if let Some(phase) = self.state.unknown_phase.as_deref() {
             if before.unknown_phase.as_deref() != Some(phase) {

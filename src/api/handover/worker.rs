@@ -19,21 +19,25 @@
 //!
 //! The APIService is local if it names no Service, so that kube-apiserver serves the built-in Leases itself. When
 //! another replica becomes the active one, the worker of that replica begins the phase again with a complete read.
+//!
+//! All Leases together would delay requests by up to a second. So each turn of the event loop imports, encodes and
+//! compares only some of the Leases.
 
 use super::Mode;
+use super::encode::{Encoding, wanted};
 use super::feed::{Feed, RENEWAL_MS};
-use super::imports::{Imports, leases};
+use super::imports::Imports;
 use super::state::{HandoverState, Progress, publish, say};
-use crate::api::identity::is_own;
+use crate::api::identity::{client_leases, is_own};
 use crate::api::storage::Storage;
 use crate::clock::Now;
 use crate::codec::json::Decoder;
-use crate::codec::protobuf::encode_lease_into;
 use crate::etcd::built_in::{BuiltInCommand, BuiltInEvent, BuiltInPort, Wanted};
-use crate::handover::{Phase, Step};
-use crate::resource::{API_VERSION, NODE_LEASE_NAMESPACE, ResourceVersion};
+use crate::handover::{Phase, ReadLeases, Step};
+use crate::resource::ResourceVersion;
 use crate::table::Table;
-use crate::table::object::{Key, Object};
+use crate::table::object::Key;
+use crate::table::snapshot::Stepped;
 
 /// Pause between two reads of built-in storage, in ms. `READ_MS` applies while the command probably runs, and
 /// `READ_LATER_MS` applies [`SWITCH_SECONDS`] after the last write of the hand-over's Lease.
@@ -52,6 +56,9 @@ const FEED_MS: u64 = 200;
 const WATCH_SECONDS_MAX: i64 = 65 * 60;
 /// Maximum number of due Leases that one command to the thread of built-in storage writes.
 const FEED_LEASES_MAX: usize = 2_000;
+/// Maximum number of Leases of a complete read that one turn of the event loop compares with the table.
+pub(super) const COMPARED_PER_TURN: usize = 2_000;
+
 /// Copies Leases between the table and built-in storage at this replica, during a hand-over.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -64,6 +71,10 @@ pub(super) struct Worker {
     /// Whether the next read of built-in storage must return all Leases, and not only the changes since the last read.
     reads_all: bool,
     imports: Imports,
+    /// Leases of the last complete read that the worker has yet to compare with the table, while this server serves.
+    uncompared: ReadLeases,
+    /// The Leases for the write of the stage [`Stage::Write`], while the worker encodes them.
+    encoding: Option<Encoding>,
     feed: Feed,
     /// Progress that the worker publishes at the end of the current round.
     round: Progress,
@@ -126,6 +137,8 @@ impl Worker {
             under_way: None,
             reads_all: true,
             imports: Imports::default(),
+            uncompared: ReadLeases::new(),
+            encoding: None,
             feed: Feed::default(),
             round: Progress::default(),
             is_read_confirmed: false,
@@ -167,6 +180,7 @@ impl Worker {
             self.imports.clear();
         }
         self.take_event(state, table, storage, now);
+        self.compare(table, now);
         self.imports.take_in(table, storage, decoder, now);
         if state.phase == Some(Phase::Import) && state.step.is_none() {
             self.imports.report(table, storage, now);
@@ -178,9 +192,9 @@ impl Worker {
             (self.stage, self.stage_ms) = (Stage::Read, now.ms + self.pause_ms(state, now));
         }
         while self.stage_ms <= now.ms || matches!(self.stage, Stage::TakeIn | Stage::Write | Stage::Publish) {
-            self.stage_ms = now.ms + self.pause_ms(state, now);
             let before = self.stage;
             self.go_on(state, is_confirmed, table, storage, now);
+            self.stage_ms = now.ms + self.pause_ms(state, now);
             if self.stage == before {
                 break;
             }
@@ -191,8 +205,8 @@ impl Worker {
     fn pause_ms(&self, state: &HandoverState, now: Now) -> u64 {
         let is_left = state.since.is_none_or(|since| since.saturating_add(SWITCH_SECONDS) < now.wall.0);
         match self.stage {
-            Stage::TakeIn if self.imports.is_runnable() => 0,
-            Stage::Write if self.feed.is_filling() && self.under_way.is_none() => 0,
+            Stage::TakeIn if self.imports.is_runnable() || !self.uncompared.is_empty() => 0,
+            Stage::Write if self.under_way.is_none() && (self.encoding.is_some() || self.feed.is_filling()) => 0,
             Stage::Rest => REST_MS,
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish if is_left => READ_LATER_MS,
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish => READ_MS,
@@ -215,7 +229,7 @@ impl Worker {
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
         }
-        self.feed = Feed::default();
+        self.discard();
         (self.stage_ms, self.feed_ms) = (0, 0);
     }
 
@@ -223,6 +237,7 @@ impl Worker {
     pub(super) fn stand_by(&mut self) {
         self.is_working = false;
         self.imports = Imports::default();
+        self.discard();
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
         }
@@ -232,8 +247,16 @@ impl Worker {
         }
     }
 
+    /// Discards all Leases that wait for their comparison or for their write to built-in storage.
+    fn discard(&mut self) {
+        self.uncompared = ReadLeases::new();
+        self.encoding = None;
+        self.feed = Feed::default();
+    }
+
     fn send(&mut self, purpose: Purpose, command: BuiltInCommand) {
         debug_assert!(self.under_way.is_none(), "the thread has a command");
+        debug_assert!(self.encoding.is_none(), "a later write could precede the write of all Leases");
         self.under_way = Some(UnderWay { purpose, is_stale: false });
         self.port.send(command);
     }
@@ -248,7 +271,9 @@ impl Worker {
                 self.round = Progress { round: state.progress.round + 1, ..state.progress };
                 self.send(Purpose::Read, BuiltInCommand::Read { is_complete });
             }
-            Stage::TakeIn if self.imports.is_empty() => self.after_read(state, table, storage, now),
+            Stage::TakeIn if self.imports.is_empty() && self.uncompared.is_empty() => {
+                self.after_read(state, table, storage, now);
+            }
             Stage::Write if is_idle && self.is_round(state) => self.write_renewals(table, now),
             Stage::Write if is_idle => self.write(state, table),
             Stage::Publish => publish(table, storage, self.round, now),
@@ -272,14 +297,11 @@ impl Worker {
             // After this stale read, another replica may have imported newer states of the Leases. So the read does not
             // count.
             BuiltInEvent::Read { .. } if is_stale => self.reads_all = true,
-            BuiltInEvent::Read { changed, deleted, is_complete } => {
+            BuiltInEvent::Read { leases, is_complete } => {
                 if takes_in(state) {
-                    self.imports.put(table, changed, deleted, is_complete);
+                    self.imports.put(leases, is_complete);
                 } else if is_complete && state.step == Some(Step::Serving) {
-                    // The former active replica may have died before it deleted these Leases in built-in storage.
-                    let unknown = changed.iter().filter_map(|lease| lease.key.split_once('/'));
-                    let unknown = unknown.filter(|(namespace, name)| table.find(namespace, name).is_none());
-                    unknown.for_each(|(namespace, name)| self.feed.put(&Key::new(namespace, name), now.ms));
+                    self.uncompared = leases;
                 }
                 self.stage = Stage::TakeIn;
             }
@@ -304,8 +326,8 @@ impl Worker {
                 self.stage = Stage::Publish;
             }
             BuiltInEvent::NotOurs => {
-                self.stage = Stage::Rest;
-                self.feed = Feed::default();
+                self.rest(now);
+                self.discard();
                 let why = "the APIService does not name a Service";
                 say(table, storage, Some(Step::NotOurs), why, now);
             }
@@ -333,13 +355,26 @@ impl Worker {
         }
     }
 
+    /// Feeds the deletion of Leases that only built-in storage has. The former active replica may have died before it
+    /// deleted such a Lease there.
+    fn compare(&mut self, table: &Table, now: Now) {
+        for _ in 0..COMPARED_PER_TURN {
+            let Some((key, _)) = self.uncompared.pop_first() else { break };
+            if let Some((namespace, name)) = key.split_once('/')
+                && table.find(namespace, name).is_none()
+            {
+                self.feed.put(&Key::new(namespace, name), now.ms);
+            }
+        }
+    }
+
     /// Starts the next stage once the table has all Leases that were read.
     fn after_read(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         self.stage = match state.phase {
             _ if self.imports.has_unreadable() => Stage::Read,
             _ if self.is_round(state) => Stage::Write,
             Some(Phase::Import) => {
-                let message = format!("{} Leases are here", leases(table).count());
+                let message = format!("{} Leases are here", client_leases(table));
                 let is_said = say(table, storage, Some(Step::Imported), &message, now);
                 if is_said { Stage::Read } else { Stage::TakeIn }
             }
@@ -393,13 +428,21 @@ impl Worker {
         leases
     }
 
-    /// Writes the Leases that the phase requires: in `serve` all Leases but those of nodes, otherwise all Leases.
+    /// Writes the Leases that the phase requires: in `serve` all Leases but those of nodes, otherwise all Leases. Sends
+    /// the command only after some calls, once all Leases are encoded. The write has the Leases at the version of the
+    /// table at the first call.
     fn write(&mut self, state: &HandoverState, table: &Table) {
         let is_everything = matches!(state.phase, Some(Phase::Undo | Phase::Freeze));
-        // Clients may delete Leases as soon as this write is reported. The feed must not miss such a deletion.
-        self.feed.start(table.version());
-        let is_wanted = |object: &&Object| is_everything || object.metadata().namespace != NODE_LEASE_NAMESPACE;
-        let leases = leases(table).filter(is_wanted).map(wanted).collect();
+        let mut encoding = self.encoding.take().unwrap_or_else(|| {
+            // Clients may delete Leases as soon as this write is reported. The feed must not miss such a deletion.
+            self.feed.start(table.version());
+            Encoding::begin(table, is_everything)
+        });
+        if encoding.step(table) == Stepped::More {
+            self.encoding = Some(encoding);
+            return;
+        }
+        let leases = encoding.into_leases();
         // A forced write also writes locks that have not changed. A late update of a lock by kube-apiserver is based on
         // the older state, so the update then fails.
         let command = BuiltInCommand::Write { leases, is_complete: is_everything, is_forced: !is_everything };
@@ -412,11 +455,21 @@ impl Worker {
             _ if self.is_round(state) => return self.after_renewals(now),
             Some(Phase::Serve) => (Step::Serving, "no request reaches built-in storage any more".to_owned()),
             Some(Phase::Undo | Phase::Freeze) => {
-                (Step::WrittenBack, format!("{} Leases written back", leases(table).count()))
+                (Step::WrittenBack, format!("{} Leases written back", client_leases(table)))
             }
             Some(Phase::Import | Phase::Copy | Phase::Hold) | None => return,
         };
-        self.stage = if say(table, storage, Some(step), &message, now) { Stage::Rest } else { Stage::Read };
+        if say(table, storage, Some(step), &message, now) {
+            self.rest(now);
+        } else {
+            self.stage = Stage::Read;
+        }
+    }
+
+    /// Begins the stage [`Stage::Rest`] after the report of a step. The first check comes later, since the journal has
+    /// yet to apply the report.
+    fn rest(&mut self, now: Now) {
+        (self.stage, self.stage_ms) = (Stage::Rest, now.ms + REST_MS);
     }
 
     /// Writes due Leases to built-in storage while this server serves the Leases.
@@ -435,7 +488,8 @@ impl Worker {
             // The next turn reads on. Otherwise the event log could drop changes before the feed has read them.
             self.feed_ms = now.ms;
         }
-        if self.under_way.is_some() {
+        // A write of all Leases that is still encoded has older states. So it must come before the next write.
+        if self.under_way.is_some() || self.encoding.is_some() {
             return;
         }
         let leases = self.take_fed(table, true, now);
@@ -471,11 +525,4 @@ fn takes_in(state: &HandoverState) -> bool {
         Some(Phase::Serve) => state.step != Some(Step::Serving),
         Some(Phase::Freeze | Phase::Copy | Phase::Hold) | None => false,
     }
-}
-
-/// Returns the current state of a Lease, encoded for built-in storage.
-fn wanted(object: &Object) -> Wanted {
-    let mut value = Vec::new();
-    encode_lease_into(&mut value, &object.lease(), None, API_VERSION);
-    Wanted { key: object.key().as_str().to_owned(), value: Some(value) }
 }

@@ -18,7 +18,7 @@ use super::background::Background;
 use super::client::{Client, Failure};
 use super::config::Config;
 use crate::engine::EngineError;
-use crate::handover::StoredLease;
+use crate::handover::ReadLeases;
 use crate::updates::{self, Updates};
 use mio::Waker;
 use std::sync::Arc;
@@ -66,10 +66,8 @@ pub enum BuiltInCommand {
 pub enum BuiltInEvent {
     /// The result of a read.
     Read {
-        /// Leases that are new or changed.
-        changed: Vec<StoredLease>,
-        /// Keys of Leases that were deleted since the previous read.
-        deleted: Vec<String>,
+        /// Leases that are new, changed or deleted since the previous read.
+        leases: ReadLeases,
         /// Whether all Leases were read.
         is_complete: bool,
     },
@@ -125,6 +123,19 @@ impl BuiltInPort {
     #[must_use]
     pub fn next(&self) -> Option<BuiltInEvent> {
         self.events.next()
+    }
+}
+
+#[cfg(test)]
+impl BuiltInPort {
+    /// Creates a port for tests, without access to built-in storage. Also returns the other ends of its queues.
+    pub(crate) fn fake() -> (Self, UnboundedReceiver<BuiltInCommand>, updates::UpdateSender<BuiltInEvent>) {
+        let (commands, received) = unbounded_channel();
+        let poll = mio::Poll::new().expect("a poll");
+        let waker = Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
+        let (sender, events) = updates::queue(Arc::new(waker));
+        let thread = Background::start("built-in", || async {}).expect("a thread");
+        (Self { commands, events, _thread: thread }, received, sender)
     }
 }
 

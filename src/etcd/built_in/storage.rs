@@ -7,7 +7,7 @@ use crate::etcd::client::{Client, Failure};
 use crate::etcd::messages::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, RequestOp, TxnRequest, prefix_end,
 };
-use crate::handover::StoredLease;
+use crate::handover::{ReadLeases, StoredLease};
 use futures_util::future::join_all;
 use std::collections::{HashMap, HashSet};
 use tonic::Status;
@@ -103,20 +103,22 @@ impl BuiltInStorage {
             true => keys,
             false => self.range(revision, false, self.revision.cast_signed().saturating_add(1)).await?.0,
         };
-        let mut changed = Vec::new();
+        let mut leases = ReadLeases::new();
         for kv in values {
             let Some(key) = self.key_of(&kv) else { continue };
             let seen = Seen { revision: kv.mod_revision, hash: XxHash3_64::oneshot(&kv.value) };
             if self.seen.insert(key.clone(), seen) != Some(seen) {
-                changed.push(StoredLease { key, revision: kv.mod_revision.cast_unsigned(), value: kv.value });
+                let revision = kv.mod_revision.cast_unsigned();
+                leases.insert(key.clone(), Some(StoredLease { key, revision, value: kv.value }));
             }
         }
         let deleted: Vec<_> = self.seen.keys().filter(|key| !present.contains(*key)).cloned().collect();
-        for key in &deleted {
-            self.seen.remove(key);
+        for key in deleted {
+            self.seen.remove(&key);
+            leases.insert(key, None);
         }
         self.revision = revision.cast_unsigned();
-        Ok(BuiltInEvent::Read { changed, deleted, is_complete })
+        Ok(BuiltInEvent::Read { leases, is_complete })
     }
 
     /// Returns all Leases whose last write is at or after revision `since`, and the revision of the read. Reads at

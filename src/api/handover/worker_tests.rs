@@ -1,0 +1,188 @@
+//! Tests of the worker. Each test answers the worker's commands itself, in place of the thread of built-in storage.
+
+use super::encode::LEASES_PER_STEP;
+use super::state::HandoverState;
+use super::worker::{COMPARED_PER_TURN, Worker};
+use crate::api::storage::Storage;
+use crate::clock::Now;
+use crate::codec::json::Decoder;
+use crate::etcd::built_in::{BuiltInCommand, BuiltInEvent, BuiltInPort, Wanted};
+use crate::handover::{NAME, NAMESPACE, Phase, ReadLeases, Step, StoredLease};
+use crate::lease::Lease;
+use crate::resource::ResourceVersion;
+use crate::table::Table;
+use crate::timestamp::Time;
+use crate::updates::UpdateSender;
+use compact_str::format_compact;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// A worker with its table. The table has the Leases `l0000`, `l0001` and so on, and the Lease of the hand-over.
+struct Rig {
+    worker: Worker,
+    commands: UnboundedReceiver<BuiltInCommand>,
+    events: UpdateSender<BuiltInEvent>,
+    table: Table,
+    state: HandoverState,
+    now_ms: u64,
+}
+
+impl Rig {
+    fn new(leases: usize) -> Self {
+        let (port, commands, events) = BuiltInPort::fake();
+        let mut table = Table::new(ResourceVersion(1 << 50), 10_000, usize::MAX);
+        table.create(lease(NAMESPACE, NAME));
+        for number in 0..leases {
+            table.create(lease("n", &format!("l{number:04}")));
+        }
+        Self { worker: Worker::new(port), commands, events, table, state: HandoverState::default(), now_ms: 0 }
+    }
+
+    /// Requests a phase, as a command would.
+    fn ask_for(&mut self, phase: Phase, step: Option<Step>) {
+        let asked = format_compact!("{}+", self.state.asked);
+        self.state = HandoverState { phase: Some(phase), asked, step, ..HandoverState::default() };
+    }
+
+    /// Runs the worker's part of a turn of the event loop, `later_ms` after the previous turn. Returns the command that
+    /// the worker sends.
+    fn turn(&mut self, later_ms: u64) -> Option<BuiltInCommand> {
+        self.now_ms += later_ms;
+        let now = Now { ms: self.now_ms, wall: Time(0) };
+        self.worker.work(&self.state, true, &mut self.table, &mut Storage::Memory, &mut Decoder::new(), now);
+        self.commands.try_recv().ok()
+    }
+
+    fn answer(&self, event: BuiltInEvent) {
+        // The result shows whether an event loop was woken, and here is none.
+        _ = self.events.send(event);
+    }
+
+    fn answer_written(&self) {
+        self.answer(BuiltInEvent::Written { overtaken: Vec::new() });
+    }
+
+    /// Gives the Lease `name` to another holder.
+    fn acquire(&mut self, name: &str) {
+        let mut acquired = lease("n", name);
+        acquired.spec.holder_identity = Some("other".into());
+        let (slot, _) = self.table.find("n", name).expect("a Lease");
+        self.table.replace(slot, acquired);
+    }
+}
+
+fn lease(namespace: &str, name: &str) -> Lease {
+    let mut lease = Lease::default();
+    (lease.metadata.namespace, lease.metadata.name) = (namespace.into(), name.into());
+    lease
+}
+
+/// Returns the Leases of a write, ordered by key.
+fn written(command: Option<BuiltInCommand>) -> Vec<Wanted> {
+    match command {
+        Some(BuiltInCommand::Write { mut leases, .. }) => {
+            leases.sort_by_cached_key(|lease| lease.key.clone());
+            leases
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whether the Lease with this key has the holder `other` in a write.
+fn is_acquired(leases: &[Wanted], key: &str) -> bool {
+    let found = leases.iter().find(|lease| lease.key == key).expect("a Lease");
+    found.value.as_ref().is_some_and(|value| value.windows(5).any(|text| text == b"other"))
+}
+
+const READ_ALL: Option<BuiltInCommand> = Some(BuiltInCommand::Read { is_complete: true });
+
+/// Goal: a rollback writes each Lease back once, as of one version, although no turn encodes all Leases.
+#[test]
+fn a_rollback_encodes_some_leases_in_each_turn() {
+    let mut rig = Rig::new(2 * LEASES_PER_STEP);
+    rig.ask_for(Phase::Freeze, None);
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
+    assert_eq!(rig.turn(1), None);
+    assert_eq!(rig.worker.due_ms(), Some(rig.now_ms), "the loop does not sleep");
+    // Another replica decided these writes before the phase.
+    let [first, last] = [0, 2 * LEASES_PER_STEP - 1].map(|number| format!("l{number:04}"));
+    rig.acquire(&first);
+    rig.acquire(&last);
+    rig.table.create(lease("n", "late"));
+    assert_eq!(rig.turn(1), None);
+    let command = rig.turn(1);
+    assert!(matches!(command, Some(BuiltInCommand::Write { is_complete: true, is_forced: false, .. })));
+    let leases = written(command);
+    let keys: Vec<_> = leases.iter().map(|lease| lease.key.clone()).collect();
+    let expected: Vec<_> = (0..2 * LEASES_PER_STEP).map(|number| format!("n/l{number:04}")).collect();
+    assert_eq!(keys, expected);
+    for name in [first, last] {
+        assert!(!is_acquired(&leases, &format!("n/{name}")), "{name}: all states are of one version");
+    }
+    rig.answer_written();
+    rig.turn(1);
+    let (_, handover) = rig.table.find(NAMESPACE, NAME).expect("the Lease of the hand-over");
+    assert_eq!(HandoverState::of(handover).step, Some(Step::WrittenBack));
+}
+
+#[test]
+fn a_new_phase_discards_the_leases_encoded_so_far() {
+    let mut rig = Rig::new(LEASES_PER_STEP);
+    rig.ask_for(Phase::Freeze, None);
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
+    assert_eq!(rig.turn(1), None);
+    rig.ask_for(Phase::Serve, Some(Step::Serving));
+    rig.acquire("l0000");
+    assert!(is_acquired(&written(rig.turn(1)), "n/l0000"), "the feed");
+    rig.answer_written();
+    rig.ask_for(Phase::Freeze, None);
+    assert_eq!(rig.turn(1), Some(BuiltInCommand::Read { is_complete: false }));
+    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: false });
+    assert_eq!(rig.turn(1), None);
+    let leases = written(rig.turn(1));
+    assert_eq!(leases.len(), LEASES_PER_STEP);
+    assert!(is_acquired(&leases, "n/l0000"));
+}
+
+/// Goal: built-in storage keeps the newest state of a Lease that changes while all Leases are encoded. Method: the
+/// takeover is complete early, as if an earlier report of the worker had been applied late.
+#[test]
+fn changes_are_fed_after_the_write_of_all_leases() {
+    let mut rig = Rig::new(LEASES_PER_STEP);
+    rig.ask_for(Phase::Serve, None);
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: false });
+    assert_eq!(rig.turn(1), None);
+    rig.state.step = Some(Step::Serving);
+    rig.acquire("l0000");
+    let command = rig.turn(5_000);
+    assert!(matches!(command, Some(BuiltInCommand::Write { is_complete: false, is_forced: true, .. })));
+    assert!(!is_acquired(&written(command), "n/l0000"), "the version before");
+    rig.answer_written();
+    assert!(is_acquired(&written(rig.turn(5_000)), "n/l0000"));
+}
+
+/// Goal: a server that serves deletes each Lease that only built-in storage has, and compares some in each turn.
+#[test]
+fn unknown_leases_of_built_in_storage_are_deleted_in_steps() {
+    let mut rig = Rig::new(1);
+    rig.ask_for(Phase::Serve, Some(Step::Serving));
+    assert_eq!(written(rig.turn(0)).len(), 1, "the feed begins with all Leases");
+    rig.answer_written();
+    assert_eq!(rig.turn(1_000), READ_ALL);
+    let stored = |key: String| (key.clone(), Some(StoredLease { key, revision: 42, value: Vec::new() }));
+    let unknown: Vec<_> = (0..2 * COMPARED_PER_TURN).map(|number| format!("n/u{number:04}")).collect();
+    let known = ["n/l0000".to_owned()];
+    let leases = known.into_iter().chain(unknown.iter().cloned()).map(stored).collect();
+    rig.answer(BuiltInEvent::Read { leases, is_complete: true });
+    let mut deleted = Vec::new();
+    for count in [COMPARED_PER_TURN - 1, COMPARED_PER_TURN, 1] {
+        let leases = written(rig.turn(1_000));
+        assert_eq!(leases.len(), count);
+        assert!(leases.iter().all(|lease| lease.value.is_none()));
+        deleted.extend(leases.into_iter().map(|lease| lease.key));
+        rig.answer_written();
+    }
+    assert_eq!(deleted, unknown);
+}
