@@ -122,7 +122,7 @@ pub const CONNECTIONS_PER_TURN: usize = 256;
 /// Time budget in a turn for connections that end, in µs. The last connection may exceed the budget. To close one takes
 /// some ten microseconds, and a load balancer that dies ends thousands at once. The budget applies separately to:
 ///
-/// - connections whose peer is gone, or that the server ends because it stops;
+/// - connections whose peer is gone, or that the server ends because it stops or is cut off from etcd;
 /// - connections that are past their deadline;
 /// - connections and Leases that a reload of the store has replaced.
 pub const END_US_PER_TURN: u64 = 2_000;
@@ -443,7 +443,8 @@ pub const MOVE_AFTER_MS: u64 = 3_000;
 /// may have connected to this replica anew, before the cluster stopped routing connections to it.
 pub const MOVE_EVERY_MS: u64 = 30_000;
 
-/// Time that an orderly stop waits for requests in flight, in ms.
+/// Time that an orderly stop waits for requests in flight, in ms. The stop takes longer if some connections still wait
+/// for their end by then.
 pub const SHUTDOWN_MS_MAX: u64 = 3_000;
 
 const _: () = assert!(HEAD_BYTES_MAX >= TARGET_BYTES_MAX);

@@ -350,12 +350,15 @@ fn a_restored_built_in_storage_gets_the_changes_since_the_backup_again() {
     let is_fed = |rig: &Rig| rig.built_in("a").is_some_and(|a| a.contains("other")) && rig.built_in("b").is_none();
     eventually("the changes are fed", || is_fed(&rig));
 
+    // Otherwise the server could notice the restore, and feed the changes, before the test looks.
+    rig.server.signal("STOP");
     rig.etcd.restart_after(|data| {
         fs::remove_dir_all(data).expect("the data folder can be removed");
         fs::rename(backup(data), data).expect("the backup can be restored");
     });
     assert!(!is_fed(&rig), "the backup has the former holder");
-    // The worker learns of the restore with its next write.
+    rig.server.signal("CONT");
+    // The worker learns of the restore with its next request to etcd.
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("c")).0, 201);
     eventually("the changes are fed again", || is_fed(&rig));
 }

@@ -143,8 +143,9 @@ fn a_stop_ends_each_of_many_connections_in_order() {
     for client in &mut idle {
         client.expect_closed();
     }
+    // After this time, a stop closes even connections that it has forgotten.
+    assert!(begun.elapsed() < Duration::from_millis(SHUTDOWN_MS_MAX), "closed after {:?}", begun.elapsed());
     server.join().expect("the server ends well");
-    assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
 }
 
 #[test]

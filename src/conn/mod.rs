@@ -408,8 +408,8 @@ impl Conn {
         self.protocol.drop_work(watchers);
     }
 
-    /// Whether only the close of the connection is left to do, and no output waits. The connection has failed, or its
-    /// peer has closed it.
+    /// Whether only the close of the connection is left to do: the connection has failed, or its peer has closed it and
+    /// awaits no output.
     #[must_use]
     pub(crate) fn is_abandoned(&self) -> bool {
         match self.phase {

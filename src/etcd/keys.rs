@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// Value of the key `format`: the product, and the number of the format.
 pub(super) const FORMAT: &[u8] = b"coordination-apiserver 1";
-/// Beginning of the key `format` in each release of this product.
+/// Beginning of the value of the key `format`, the same in each release.
 pub(super) const PRODUCT: &[u8] = b"coordination-apiserver ";
 
 /// The keys of a store below one prefix.

@@ -35,15 +35,15 @@ impl Former {
 impl Server {
     /// Returns the number of open connections, including those from before a reload.
     pub(super) fn open_connections(&self) -> usize {
-        self.conns.len() + self.former.iter().map(|former| former.connections.len()).sum::<usize>()
+        self.conns.len() + self.former.as_ref().map_or(0, |former| former.connections.len())
     }
 
-    /// Closes and frees some of what reloads have replaced.
+    /// Closes and frees some of what a reload has replaced.
     pub(super) fn end_former(&mut self) {
         let mut time = TimeBudget::new(END_US_PER_TURN);
-        while let Some(former) = self.former.last_mut() {
+        while let Some(former) = &mut self.former {
             if former.step(&mut self.service.api.metrics) {
-                self.former.pop();
+                self.former = None;
             }
             if time.check_end() {
                 break;

@@ -81,8 +81,8 @@ pub struct Server {
     poll: Poll,
     listeners: Vec<Listener>,
     conns: Connections,
-    /// What reloads of the store have replaced, and later turns close and free.
-    former: Vec<Former>,
+    /// What a reload of the store has replaced, until later turns have closed and freed it.
+    former: Option<Former>,
     max_connections: usize,
     /// Time from which the connection-limit warning may be logged again, in ms.
     full_told_again_ms: u64,
@@ -289,7 +289,7 @@ impl Server {
         self.endpoints.take_published(now.ms);
         self.end_former();
         // The new table is loaded only after the former one is freed, so that the memory need not hold both.
-        if self.former.is_empty() {
+        if self.former.is_none() {
             self.take_durable(now)?;
         }
         self.move_clients(now);
@@ -587,7 +587,7 @@ impl Server {
         let can_accept = accept_ms == Some(0);
         let can_discard = self.service.table.discarded_len() > 0;
         let has_changes = self.service.api.storage.journal().is_some_and(Journal::has_work);
-        let has_work = self.queues.can_go_on() || !self.former.is_empty() || self.service.watchers.has_dirty();
+        let has_work = self.queues.can_go_on() || self.former.is_some() || self.service.watchers.has_dirty();
         if can_accept || has_work || can_discard || has_changes {
             return Some(Duration::ZERO);
         }

@@ -177,7 +177,7 @@ impl Server {
             poll,
             listeners,
             conns: Connections::default(),
-            former: Vec::new(),
+            former: None,
             max_connections: config.max_connections,
             full_told_again_ms: 0,
             service,

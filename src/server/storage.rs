@@ -105,7 +105,8 @@ impl Server {
         }
         // The old journal is dropped first, which cancels the pending work of its thread.
         let (table, watchers) = self.service.begin_again(self.table_limits.table(ResourceVersion(0)));
-        self.former.push(Former { connections: self.conns.take_all(), watchers, table });
+        debug_assert!(self.former.is_none(), "the next reload begins after the last one has ended");
+        self.former = Some(Former { connections: self.conns.take_all(), watchers, table });
         let (waker, now) = (&self.shutdown.waker, self.clock.now());
         self.service.api.storage = open(&self.storage, self.journal_format, waker, now.ms, self.has_loaded)?;
         Ok(())

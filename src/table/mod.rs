@@ -175,7 +175,7 @@ impl Table {
     }
 
     /// Re-examines long Leases that the table has replaced or deleted, if running lists may still hold too many bytes
-    /// of such Leases. Stops when some of them in a row are all still in memory.
+    /// of such Leases. Stops when [`OUTLIVED_SWEPT_AT_ONCE`] of them in a row are all still in memory.
     pub fn sweep_outlived(&mut self) {
         while self.has_too_much_outlived() && self.outlived.sweep(OUTLIVED_SWEPT_AT_ONCE) {}
     }

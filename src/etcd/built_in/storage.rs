@@ -287,9 +287,11 @@ impl BuiltInStorage {
 }
 
 /// Whether a Lease has gone back to an earlier state. `revision` is that of the Lease's last write. `read_at` is the
-/// revision of the last read. That read has seen each write up to `read_at`, so `seen` must have the same revision.
+/// revision of the last read, which has seen each write up to `read_at`. This process may have written the Lease since.
+/// So any other revision of the Lease is later than both.
 fn went_back(seen: Option<&Seen>, revision: i64, read_at: u64) -> bool {
-    revision.cast_unsigned() <= read_at && seen.is_none_or(|seen| seen.revision != revision)
+    let known = seen.map_or(0, |seen| seen.revision);
+    revision != known && revision <= known.max(read_at.cast_signed())
 }
 
 /// Returns how many of the first `leases` one transaction can write.
@@ -315,6 +317,7 @@ mod tests {
         assert!(!is_back(seen(25), 25), "this process has written the Lease");
         assert!(is_back(seen(15), 10), "etcd has lost a write that a read has seen");
         assert!(is_back(seen(25), 10), "etcd has lost a write of this process");
+        assert!(is_back(seen(25), 22), "etcd has lost the second of two writes of this process");
         assert!(is_back(None, 10), "etcd has a Lease that was deleted before");
     }
 
