@@ -108,6 +108,27 @@ fn an_old_openapi_hash_does_not_redirect_the_front_proxy() {
     call(&mut admin, "GET", &old, "", &[]).expect_status(301, "directly");
 }
 
+/// kube-apiserver forwards a 100 to its client, and then changes the status of the final response to 200.
+#[test]
+fn the_front_proxy_gets_no_100_continue() {
+    let aggregated = Aggregated::start();
+    let (target, body) = (collection("default"), new("expected"));
+    let sent = request("POST", &target, &body, &[MASTERS, &[("Expect", "100-continue")]].concat());
+    let (head, content) = sent.split_at(sent.len() - body.len());
+    let mut client = aggregated.aggregator();
+    client.send(head);
+    call(&mut aggregated.aggregator(), "GET", "/healthz", "", &[]).expect_status(200, "the head has arrived");
+    client.send(content);
+    client.recv("POST").expect_status(201, "HTTP/1.1");
+    let mut client = Http2Client::open(&aggregated.aggregator_endpoint());
+    let message = Message { body: Vec::new(), ..Message::new("POST", &target, &body) };
+    let message = message.with("x-remote-user", "admin").with("expect", "100-continue");
+    let key = client.queue_head(&message, false);
+    client.send_data(key, body.as_bytes(), true);
+    let exchange = client.recv_exchange(key);
+    assert_eq!((exchange.interim, exchange.head.map(|head| head.status)), (vec![], Some(409)), "HTTP/2");
+}
+
 #[test]
 fn a_certificate_of_an_unknown_authority_is_refused_in_the_handshake() {
     let aggregated = Aggregated::start();

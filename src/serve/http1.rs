@@ -144,7 +144,9 @@ impl Http1 {
                     if input.len() > cx.service.received_bytes_max(cx.from.credentials) {
                         return self.refuse_body(&ApiError::TooManyRequests, input, cx);
                     }
-                    if send_continue {
+                    // kube-apiserver sends the body without a 100. It would forward a 100, and then change the status
+                    // of the final response to 200.
+                    if send_continue && !cx.from.credentials.is_front_proxy() {
                         cx.output.extend_from_slice(CONTINUE);
                     }
                     return Served::Starved;

@@ -168,7 +168,10 @@ impl Http2 {
         }
         let fields = &cx.service.scratch.fields;
         let is_continue = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
-        if !end_stream && fields.iter().any(|field| field.id == NameId::EXPECT && is_continue(field.value)) {
+        // kube-apiserver sends the body without a 100. It would forward a 100, and then change the status of the final
+        // response to 200.
+        let is_asked = !end_stream && !cx.from.credentials.is_front_proxy();
+        if is_asked && fields.iter().any(|field| field.id == NameId::EXPECT && is_continue(field.value)) {
             let _ = self.connection.send_head(key, 100, &[], false, cx.output);
         }
         // Header fields count too: a few bytes on the wire can stand for a long field list from HPACK's dynamic table.
