@@ -41,6 +41,21 @@ pub(crate) fn go_value(value: &Value) -> String {
     out
 }
 
+/// Formats a value like Go's `%s`.
+pub(crate) fn go_text(value: &Value) -> String {
+    if value.is_null() {
+        return "%!s(<nil>)".to_owned();
+    }
+    let push_scalar = |out: &mut String, scalar: &Value| match scalar {
+        Value::String(text) => out.push_str(text),
+        Value::Null => out.push_str("<nil>"),
+        other => _ = write!(out, "%!s({}={})", go_type(other), go_value(other)),
+    };
+    let mut out = String::new();
+    push_go(&mut out, value, 0, &push_scalar, false);
+    out
+}
+
 /// Formats a value like Go's `%#v`.
 pub(crate) fn go_syntax(value: &Value) -> String {
     let mut out = String::new();
@@ -136,6 +151,8 @@ mod tests {
     fn values_look_as_go_prints_them() {
         let value = json!({"b": [1, "x", null, true], "a": {}});
         assert_eq!(go_value(&value), "map[a:map[] b:[1 x <nil> true]]");
+        assert_eq!(go_text(&value), "map[a:map[] b:[%!s(int64=1) x <nil> %!s(bool=true)]]");
+        assert_eq!(go_text(&json!(null)), "%!s(<nil>)");
         assert_eq!(
             go_syntax(&value),
             r#"map[string]interface {}{"a":map[string]interface {}{}, "b":[]interface {}{1, "x", interface {}(nil), true}}"#

@@ -8,7 +8,7 @@
 use super::decode::{bad_type_words, decode_current, decode_json};
 use super::merge_patch::prune_nulls;
 use crate::api_error::ApiError;
-use crate::go::print::{self, go_value};
+use crate::go::print::{self, go_text, go_value};
 use crate::go::quote::go_quoted;
 use crate::lease::{LeaseSpec, OwnerReference};
 use serde_json::{Map, Value};
@@ -469,12 +469,7 @@ fn go_type(value: &Value) -> &'static str {
 
 #[cold]
 fn unknown_directive(directive: &Value, patch: &Value) -> ApiError {
-    let shown = match directive {
-        Value::String(text) => text.clone(),
-        Value::Null => "%!s(<nil>)".to_owned(),
-        other => format!("%!s({}={})", go_type(other), go_value(other)),
-    };
-    internal(&format!("unknown patch type: {shown} in map: {}", go_value(patch)))
+    internal(&format!("unknown patch type: {} in map: {}", go_text(directive), go_value(patch)))
 }
 
 #[cold]

@@ -136,6 +136,7 @@ fn refusals_match_kube_apiserver() {
     for (patch, code, message) in [
         (r#"{"spec":{"$patch":"nonsense"}}"#, 500, "unknown patch type: nonsense in map: map[$patch:nonsense]"),
         (r#"{"spec":{"$patch":1}}"#, 500, "unknown patch type: %!s(int64=1) in map: map[$patch:1]"),
+        (r#"{"spec":{"$patch":{"a":1}}}"#, 500, "unknown patch type: map[a:%!s(int64=1)] in map: map[$patch:map[a:1]]"),
         ("[]", 400, "json: cannot unmarshal array into Go value of type map[string]interface {}"),
         (r#"{"spec":{"$retainKeys":1}}"#, 400, "invalid patch format of retainKeys"),
         (r#"{"spec":{"$retainKeys":["a"],"b":1}}"#, 400, "invalid patch format of retainKeys"),
