@@ -24,10 +24,25 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(status) => return status,
     };
-    let mut out = io::stdout().lock();
+    let mut out = Careless(io::stdout().lock());
     let done = if args.list_bugs { list_bugs(&mut out) } else { simulate(&args, &mut out) };
-    // A closed standard output is not a failure.
-    done.unwrap_or(ExitCode::SUCCESS)
+    done.unwrap_or(ExitCode::FAILURE)
+}
+
+/// An output whose errors are ignored. A closed standard output is not a failure, and must not hide that a seed failed.
+#[derive(Debug)]
+struct Careless<W>(W);
+
+impl<W: Write> Write for Careless<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        _ = self.0.write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        _ = self.0.flush();
+        Ok(())
+    }
 }
 
 fn list_bugs(out: &mut impl Write) -> io::Result<ExitCode> {
@@ -119,4 +134,32 @@ fn check(options: Options, seeds: RangeInclusive<u64>, out: &mut impl Write) -> 
 
 fn status(is_clean: bool) -> ExitCode {
     if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A standard output whose reader has closed the pipe.
+    struct Closed;
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+    }
+
+    #[test]
+    fn a_closed_output_hides_no_failure() {
+        let mut out = Careless(Closed);
+        // The range is empty, so no seed finds a bug.
+        let none = RangeInclusive::new(2, 1);
+        let status = find(Options::default(), none, &mut out).expect("errors of the output are ignored");
+        assert_eq!(status, ExitCode::FAILURE);
+        assert!(out.flush().is_ok());
+    }
 }
