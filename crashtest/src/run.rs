@@ -88,7 +88,6 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     };
     run.gate.close();
     run.gate.end();
-    watchers.iter().for_each(|watcher| watcher.end());
     if let Err(text) = done {
         run.summary.violations.add(Kind::Server, text);
         // A failed server is ended now, so that no thread waits for it.
@@ -98,6 +97,8 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     drop(run.epochs);
     run.progress.finish();
     let checker = checking.join().map_err(|_| "the checker failed")?;
+    // Until now the checker has waited for events. A watcher that was behind may have had to connect or list again.
+    watchers.iter().for_each(|watcher| watcher.end());
     drop(system);
     clients.into_iter().chain(threads).try_for_each(JoinHandle::join).map_err(|_| "a client or a watcher failed")?;
     summary.operations = run.gate.operations();
@@ -282,8 +283,8 @@ impl Run {
         Ok(())
     }
 
-    /// Sends writes after the last epoch, so that each watcher receives one more event, notices the end of the run, and
-    /// ends. These events are not checked.
+    /// Sends writes after the last epoch, so that each watcher receives one more event, and thus passes the last
+    /// epoch's boundary. These events are not checked.
     fn write_sentinels(&mut self) -> Result<(), String> {
         let mut connection = self.gate.connect(0).map_err(|e| e.to_string())?;
         let ends = [LOCK_0, Key { number: 1, ..LOCK_0 }, Key { space: Space::Shared, number: 0 }];
