@@ -26,6 +26,8 @@ use std::hash::BuildHasher as _;
 #[derive(Debug, Default)]
 pub(super) struct Index {
     groups: Shards<HashTable<(Group, Vec<Member>)>>,
+    /// Number of groups. Without groups, a change is not hashed.
+    len: usize,
     hasher: RandomState,
     /// Number of watchers with a shard selector, by the field that the selector hashes.
     sharded: [usize; ShardField::ALL.len()],
@@ -76,7 +78,7 @@ impl Index {
     /// Adds the watcher in `slot`.
     pub(super) fn add(&mut self, slot: u32, range: &Range, shard: Option<&ShardSelector>) -> Places {
         let scope = range.to_string().into_boxed_str();
-        let Self { groups, hasher, sharded } = self;
+        let Self { groups, len, hasher, sharded } = self;
         if let Some(shard) = shard {
             sharded[shard.field() as usize] += 1;
         }
@@ -87,6 +89,7 @@ impl Index {
             let is_it = |(known, _): &(Group, Vec<Member>)| group.is(known);
             let found = groups.of_mut(hash).entry(hash, is_it, |(known, _)| hasher.hash_one(known));
             let (_, members) = found.or_insert_with(|| (Group { scope: scope.clone(), part }, Vec::new())).into_mut();
+            *len += usize::from(members.is_empty());
             members.push(Member { slot, nth });
             nth += 1;
             (part, u32::try_from(members.len() - 1).expect("memory ends long before 2^32 watchers"))
@@ -115,7 +118,10 @@ impl Index {
             members.swap_remove(*place as usize);
             match members.get(*place as usize) {
                 Some(member) => moved(*member, *place),
-                None if members.is_empty() => _ = entry.remove(),
+                None if members.is_empty() => {
+                    entry.remove();
+                    self.len -= 1;
+                }
                 None => {}
             }
         }
@@ -157,6 +163,9 @@ impl Index {
     }
 
     fn members(&self, scope: &str, part: Option<Part>) -> &[Member] {
+        if self.len == 0 {
+            return &[];
+        }
         let group = GroupRef { scope, part };
         let hash = self.hasher.hash_one(group);
         self.groups.of(hash).find(hash, |(known, _)| group.is(known)).map_or(&[], |(_, members)| members.as_slice())
@@ -175,6 +184,7 @@ impl Index {
             count += places.parts.len();
         }
         let members = || self.groups.iter().flatten().map(|(_, members)| members);
+        assert_eq!(self.len, members().count(), "the number of groups");
         assert_eq!(count, members().map(Vec::len).sum::<usize>(), "slab and groups");
         assert!(!members().any(Vec::is_empty), "a group without members");
     }
