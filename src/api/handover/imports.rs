@@ -97,6 +97,11 @@ impl Imports {
                 None
             })
             .collect();
+        // The queue may have a later state of such a Lease. If the loop below took the later state first, this earlier
+        // state would be imported after it.
+        for (key, read) in retried.drain(..) {
+            self.incoming.entry(key).or_insert(read);
+        }
         for _ in 0..TAKEN_IN_PER_TURN {
             if self.submitted.len() >= SUBMITTED_MAX {
                 break;

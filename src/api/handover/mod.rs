@@ -342,7 +342,7 @@ impl Handover {
         }
         if let Some(phase) = self.state.unknown_phase.as_deref() {
             if before.unknown_phase.as_deref() != Some(phase) {
-                tracing::warn!(phase, "this release does not know the hand-over's phase, and refuses all requests");
+                tracing::warn!(phase, "unknown phase of the hand-over: this server refuses writes, lists and watches");
             }
             self.stand_by();
         }
