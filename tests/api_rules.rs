@@ -399,7 +399,7 @@ fn a_lease_too_large_for_etcd_is_not_stored() {
     let (collection, path) = (lease::collection("large"), lease::path("large", "a"));
     let lease = |name: &str, bytes: usize| lease::new(name).replace("node-a", &"x".repeat(bytes));
     const UNSENT: &str = "rpc error: code = ResourceExhausted desc = trying to send message larger than max (";
-    // Maximum length of a Lease without its holder, in bytes.
+    // Maximum length of everything in the test's Lease but the name of the holder, in bytes.
     const OTHER_BYTES: usize = 1024;
     let too_long = |response: Response, words: &str| {
         let status = response.expect_status(500, words).json();

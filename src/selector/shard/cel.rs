@@ -1,8 +1,8 @@
-//! Parses expressions in CEL, the language of shard selectors. The result contains only the details that
-//! kube-apiserver's error messages need.
+//! Parses expressions in CEL, the language of shard selectors.
 //!
 //! kube-apiserver parses a selector with cel-go, without macros, and then examines the syntax tree. So this parser
-//! accepts any expression, and its result contains only the parts that the examination uses. The grammar is cel-go's
+//! accepts any expression. Its result contains only what the examination of a valid selector reads, and what the error
+//! message for any other expression names. The grammar is cel-go's
 //! `CEL.g4`. For a syntax error, the message of cel-go's generated parser depends on the alternatives that cel-go
 //! tried. For common mistakes, this parser returns the same message. For any other mistake, the message names the
 //! token.
