@@ -8,7 +8,7 @@ use std::path::PathBuf;
 ///
 /// Many clients write and read through real connections, and watchers resume their watches after each kill. A checker
 /// compares all answers and events. Leases must be linearizable; no write may be lost or invented, and no event missed
-/// or repeated. Exit status: 0 no violation; 1 violations, or the run failed; 2 wrong usage.
+/// or repeated. Exit status: 0 no violation; 1 violations, or the run failed or ended early; 2 wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "crashtest", version, max_term_width = 120)]
 pub(crate) struct Args {

@@ -2,7 +2,7 @@
 
 use crate::gate::Gate;
 use crate::history::{Action, Key, Nanos, Op, Outcome, Seen, Space};
-use crate::http::Connection;
+use crate::http::{Connection, is_timeout};
 use crate::request;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -94,6 +94,10 @@ impl Client {
                     connection = keeps.then_some(open);
                 }
                 Ok((Err(complaint), _)) => _ = self.complaints.send(complaint),
+                // In a run with replicas, a fault can pause a server for longer than the patience.
+                Err(e) if gate.servers() == 1 && is_timeout(&e) => {
+                    _ = self.complaints.send(format!("{action:?}: no answer in {:?}", gate.patience()));
+                }
                 Err(_) if gate.replica_is_killed() => _ = lost.get_or_insert_with(|| gate.now()),
                 Err(_) => {}
             }
@@ -183,3 +187,26 @@ const SHARED: u32 = 32;
 pub(crate) const LOCK_0: Key = Key { space: Space::Locks, number: 0 };
 /// Time before the next attempt after a failed connection or a refusal.
 const PAUSE: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_single_server_that_does_not_answer_is_reported() {
+        // The kernel accepts the connections, but nobody reads the requests.
+        let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
+        let ports = listeners.each_ref().map(|listener| listener.local_addr().expect("an address").port());
+        for (ports, complaints_expected) in [(&ports[..1], 1), (&ports[..], 0)] {
+            let gate = Gate::new(ports.to_vec(), Duration::from_millis(20), 1);
+            let (complain, complaints) = mpsc::channel();
+            let mut client = Client::new(0, 1, 1, 5, complain);
+            gate.open();
+            client.work(&gate);
+            assert!(matches!(client.ops.as_slice(), [Op { outcome: Outcome::Unknown, end: Nanos::MAX, .. }]));
+            assert_eq!(complaints.try_iter().count(), complaints_expected, "{} servers", ports.len());
+        }
+    }
+}

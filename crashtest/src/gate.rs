@@ -71,6 +71,11 @@ impl Gate {
         self.ports.len()
     }
 
+    /// Returns the time after which a connection fails if the server sends nothing.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Returns the time since the start of the run, in nanoseconds.
     pub(crate) fn now(&self) -> Nanos {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -116,6 +121,16 @@ impl Gate {
     /// Returns when a client last received the acknowledgement of a write.
     pub(crate) fn last_write(&self) -> Nanos {
         self.last_write.load(Ordering::Acquire)
+    }
+
+    /// Checks that a client has received the acknowledgement of a write in the last `max`. The check begins `max` after
+    /// `opened`, the time at which the gate opened.
+    ///
+    /// # Errors
+    /// If no write was acknowledged.
+    pub(crate) fn check_writes(&self, opened: Nanos, max: Duration) -> Result<(), String> {
+        let since = Duration::from_nanos(self.now().saturating_sub(self.last_write().max(opened)));
+        if since < max { Ok(()) } else { Err(format!("no write was acknowledged for {max:?}")) }
     }
 
     /// Records the time since `lost`. A client noticed the kill of its replica at `lost`, and now has an acknowledged
@@ -193,6 +208,19 @@ impl Gate {
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn a_time_without_acknowledged_writes_is_an_error() {
+        let gate = Gate::new(vec![1], Duration::from_secs(1), 1);
+        std::thread::sleep(Duration::from_millis(20));
+        let max = Duration::from_millis(10);
+        assert!(gate.check_writes(0, max).is_err());
+        assert_eq!(gate.check_writes(gate.now(), Duration::from_secs(60)), Ok(()));
+        gate.wrote();
+        assert_eq!(gate.check_writes(0, Duration::from_secs(60)), Ok(()));
+        std::thread::sleep(max);
+        assert!(gate.check_writes(0, max).is_err());
+    }
 
     #[test]
     fn a_gate_that_closes_at_once_does_not_wait_for_clients_outside() {

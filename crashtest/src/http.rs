@@ -1,6 +1,6 @@
 //! One blocking HTTP/1.1 connection to the server, for requests or for one watch.
 
-use coordination_apiserver::http1::client::{Piece, ResponseParser};
+use coordination_apiserver::http1::client::{Piece, ResponseError, ResponseParser};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -33,6 +33,10 @@ impl Connection {
     /// Connects to this port of 127.0.0.1. A read fails if the peer is silent for `patience`.
     pub(crate) fn open(port: u16, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), patience)?;
+        if stream.local_addr()? == stream.peer_addr()? {
+            // On a port without a listener, TCP can connect a socket to itself.
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         Ok(Self { stream, parser: ResponseParser::new(usize::MAX), buf: Vec::new() })
@@ -56,7 +60,7 @@ impl Connection {
     pub(crate) fn ask(&mut self, method: &str, path: &str, media_type: &str, body: &str) -> io::Result<(Answer, bool)> {
         self.send(method, path, media_type, body)?;
         loop {
-            match self.parser.poll_whole(&mut self.buf, false).map_err(io::Error::other)? {
+            match self.parser.poll_whole(&mut self.buf, false).map_err(malformed)? {
                 Some(whole) => {
                     let body = self.buf.get(whole.body).unwrap_or_default().to_vec();
                     self.buf.drain(..whole.consumed);
@@ -70,7 +74,7 @@ impl Connection {
     /// Receives the next part of a watch's response, and appends its bytes to `body`.
     pub(crate) fn next_chunk(&mut self, body: &mut Vec<u8>) -> io::Result<Chunk> {
         loop {
-            let (piece, consumed) = self.parser.poll_piece(&mut self.buf, false).map_err(io::Error::other)?;
+            let (piece, consumed) = self.parser.poll_piece(&mut self.buf, false).map_err(malformed)?;
             let chunk = match piece {
                 Some(Piece::Head(head)) => Some(Chunk::Status(head.status)),
                 Some(Piece::Body(range)) => {
@@ -99,6 +103,20 @@ impl Connection {
             }
         }
     }
+}
+
+fn malformed(why: ResponseError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// Whether the server sent bytes that are not a response. A lost connection has another error.
+pub(crate) fn is_malformed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData
+}
+
+/// Whether the server sent nothing for the patience of the connection.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Maximum number of bytes of one read.

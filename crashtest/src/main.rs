@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the test and prints the report. Returns true if there is no violation.
+/// Runs the test and prints the report. Returns true if the run did not end early and has no violation.
 fn run(args: Args) -> Result<bool, String> {
     // The first Ctrl-C ends the run and prints its results. The second Ctrl-C ends the program at once, without
     // results.
@@ -92,15 +92,14 @@ fn run(args: Args) -> Result<bool, String> {
         }
     };
     let mut text = summary.text();
-    let is_fine = summary.violations.is_empty();
     if let Some(temporary) = temporary
-        && !is_fine
+        && !summary.violations.is_empty()
     {
         text.push_str(&format!("{:14} {}\n", "evidence", temporary.keep().display()));
     }
     // A closed standard output is not a failure.
     _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(is_fine)
+    Ok(summary.is_fine())
 }
 
 fn beside_this_program() -> Result<PathBuf, String> {

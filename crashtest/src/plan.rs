@@ -2,7 +2,7 @@
 
 use crate::gate::Gate;
 use crate::process::Server;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The moment at which the server is killed or stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,11 @@ pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) ->
 }
 
 /// Waits for the moment of the kill. `kills_left` kills share the remaining operations. If the server takes no
-/// snapshot, [`Moment::Snapshot`] ends its wait after twice its share of the operations.
+/// snapshot, [`Moment::Snapshot`] ends its wait after twice its share of the operations. The wait also ends when
+/// `goes_on`, which is called repeatedly, returns false.
+///
+/// # Errors
+/// If no write was acknowledged for [`SILENCE_MAX`].
 pub(crate) fn wait(
     moment: Moment,
     gate: &Gate,
@@ -37,26 +41,27 @@ pub(crate) fn wait(
     rng: &mut fastrand::Rng,
     operations_max: u64,
     kills_left: u32,
-    show: &mut dyn FnMut(),
-) {
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Result<(), String> {
     if moment == Moment::Start {
         std::thread::sleep(Duration::from_micros(rng.u64(0..START_US_MAX)));
-        return;
+        return Ok(());
     }
     let begun = gate.operations();
     let share = operations_max.saturating_sub(begun) / u64::from(kills_left + 1);
     let target = begun + share * if moment == Moment::Snapshot { 200 } else { rng.u64(20..150) } / 100;
-    let started = Instant::now();
-    while gate.operations() < target && server.is_running() && started.elapsed() < WAIT_MAX {
+    let opened = gate.now();
+    while gate.operations() < target && server.is_running() && goes_on() {
+        gate.check_writes(opened, SILENCE_MAX)?;
         if moment == Moment::Snapshot && server.is_taking_snapshot() {
             std::thread::sleep(Duration::from_micros(rng.u64(0..SNAPSHOT_US_MAX)));
-            return;
+            return Ok(());
         }
-        show();
         std::thread::sleep(LOOK);
     }
     // The delay moves the kill to any point between two writes of the server.
     std::thread::sleep(Duration::from_micros(rng.u64(0..JITTER_US_MAX)));
+    Ok(())
 }
 
 /// Maximum time from a start of the server to the kill, in µs. With few Leases, the server may be ready by then.
@@ -67,5 +72,5 @@ const SNAPSHOT_US_MAX: u64 = 50_000;
 const JITTER_US_MAX: u64 = 5_000;
 /// Interval between two checks of the number of operations and of the server's log.
 const LOOK: Duration = Duration::from_millis(2);
-/// Maximum wait for the moment of the kill. A server without progress is killed after this time.
-const WAIT_MAX: Duration = Duration::from_secs(300);
+/// Maximum time without an acknowledged write, while a single server runs and clients send requests.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(300);

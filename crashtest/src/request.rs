@@ -1,11 +1,12 @@
 //! One operation of a client on one connection: builds the request and interprets the response.
 
 use crate::history::{Action, Outcome, Seen, Space};
-use crate::http::{Answer, Connection};
+use crate::http::{Answer, Connection, is_malformed};
 use crate::object;
 use std::io;
 
-/// Sends the request of an operation. Returns the outcome, and whether the connection can be used again.
+/// Sends the request of an operation. Returns the outcome, and whether the connection can be used again. If no correct
+/// server sends the response, a description of the response replaces the outcome.
 ///
 /// # Errors
 /// If the connection was lost.
@@ -28,7 +29,10 @@ pub(crate) fn perform(
         Action::Get(_) => ("GET", one, "", String::new()),
         Action::List(space) => ("GET", leases(space), "", String::new()),
     };
-    let (answer, keeps) = connection.ask(method, &path, media_type, &body)?;
+    let (answer, keeps) = match connection.ask(method, &path, media_type, &body) {
+        Err(e) if is_malformed(&e) => return Ok((Err(format!("{action:?}: {e}")), false)),
+        asked => asked?,
+    };
     Ok((outcome(action, &answer), keeps))
 }
 
@@ -63,4 +67,34 @@ fn outcome(action: Action, answer: &Answer) -> Result<Outcome, String> {
         500..=599 => Outcome::Unknown,
         _ => return Err(wrong()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::time::Duration;
+
+    /// Sends the request for a list to a server that answers with these bytes and closes the connection.
+    fn list_of(bytes: &'static [u8]) -> io::Result<(Result<Outcome, String>, bool)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            assert!(stream.read(&mut [0; 1024]).expect("a request") > 0);
+            stream.write_all(bytes).expect("a response");
+        });
+        let mut connection = Connection::open(port, Duration::from_secs(10)).expect("a connection");
+        let done = perform(&mut connection, 0, 0, Action::List(None), None);
+        server.join().expect("a request was answered");
+        done
+    }
+
+    #[test]
+    fn a_malformed_response_is_reported_and_a_lost_connection_is_an_error() {
+        let (outcome, keeps) = list_of(b"not HTTP\r\n\r\n").expect("no lost connection");
+        assert!(outcome.expect_err("a complaint").contains("malformed response") && !keeps);
+        assert!(list_of(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{").is_err());
+    }
 }

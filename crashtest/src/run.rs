@@ -33,7 +33,7 @@ struct Run {
     summary: Summary,
     progress: Progress,
     interrupted: Arc<AtomicBool>,
-    /// Whether the checker has found a violation. The checker's thread sets this flag.
+    /// Whether the checker has found a violation, or the run has failed.
     has_failed: Arc<AtomicBool>,
 }
 
@@ -90,6 +90,7 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     run.gate.end();
     if let Err(text) = done {
         run.summary.violations.add(Kind::Server, text);
+        run.has_failed.store(true, Ordering::Relaxed);
         // A failed server is ended now, so that no thread waits for it.
         system = System::Ended;
     }
@@ -102,6 +103,7 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     drop(system);
     clients.into_iter().chain(threads).try_for_each(JoinHandle::join).map_err(|_| "a client or a watcher failed")?;
     summary.operations = run.gate.operations();
+    summary.is_interrupted = run.interrupted.load(Ordering::Relaxed) && summary.operations < run.args.operations;
     summary.takeovers = run.gate.takeovers();
     summary.violations.append(checker.violations);
     summary.checked = checker.counts;
@@ -163,9 +165,11 @@ impl Run {
             }
             let (gate, left) = (self.gate.clone(), self.args.kills - kills);
             let (progress, rng) = (&self.progress, &mut self.rng);
+            let (interrupted, has_failed) = (&self.interrupted, &self.has_failed);
             plan::wait(moment, &gate, &mut one.server, rng, self.args.operations, left, &mut || {
                 progress.show(gate.operations(), kills);
-            });
+                !interrupted.load(Ordering::Relaxed) && !has_failed.load(Ordering::Relaxed)
+            })?;
             self.end_server(one, moment)?;
             kills += u32::from(moment != Moment::Stop);
             is_first = false;
@@ -175,13 +179,20 @@ impl Run {
             self.end_epoch(one.server.store_line())?;
             self.gate.open();
         }
+        let opened = self.gate.now();
         while !self.is_over() && one.server.is_running() {
+            self.gate.check_writes(opened, plan::SILENCE_MAX)?;
             self.progress.show(self.gate.operations(), kills);
             thread::sleep(Duration::from_millis(20));
         }
         self.gate.close();
         self.collect(Nanos::MAX);
         self.end_epoch(one.server.store_line())?;
+        // A server that accepts no write loses none. An interrupted run may be too short for an acknowledgement.
+        if self.gate.last_write() == 0 && !self.interrupted.load(Ordering::Relaxed) {
+            let (refused, unknown) = (self.summary.refused_text(), self.summary.unknown);
+            return Err(format!("no write of a client was acknowledged; refused: {refused}; unknown: {unknown}"));
+        }
         self.write_sentinels()
     }
 
@@ -284,20 +295,39 @@ impl Run {
     }
 
     /// Sends writes after the last epoch, so that each watcher receives one more event, and thus passes the last
-    /// epoch's boundary. These events are not checked.
-    fn write_sentinels(&mut self) -> Result<(), String> {
-        let mut connection = self.gate.connect(0).map_err(|e| e.to_string())?;
+    /// epoch's boundary. These events are not checked. All faults have ended, so the server must accept the writes.
+    fn write_sentinels(&self) -> Result<(), String> {
         let ends = [LOCK_0, Key { number: 1, ..LOCK_0 }, Key { space: Space::Shared, number: 0 }];
         let others = [Space::Nodes, Space::Sweep].map(|space| Key { space, number: u32::MAX });
         for (id, key) in (self.args.operations..).zip(ends.into_iter().chain(others)) {
-            for action in [Action::Patch(key), Action::Create(key)] {
-                let (outcome, _) = request::perform(&mut connection, 0, id, action, None).map_err(|e| e.to_string())?;
-                if let Outcome::Lease(_) = outcome? {
-                    break;
-                }
-            }
+            write_sentinel(&self.gate, id, key, SENTINEL_MAX)?;
         }
         Ok(())
+    }
+}
+
+/// Patches or creates a Lease. Repeats both requests if the server refuses them, since it may be busy for a moment.
+///
+/// # Errors
+/// If the connection is lost, or the server still refuses both requests after `patience`.
+fn write_sentinel(gate: &Gate, id: u64, key: Key, patience: Duration) -> Result<(), String> {
+    let told = |e: String| format!("the write of {key} after the last epoch failed: {e}");
+    let begun = Instant::now();
+    loop {
+        let mut refusals = Vec::new();
+        for action in [Action::Patch(key), Action::Create(key)] {
+            let mut connection = gate.connect(0).map_err(|e| told(e.to_string()))?;
+            let (outcome, _) =
+                request::perform(&mut connection, 0, id, action, None).map_err(|e| told(e.to_string()))?;
+            match outcome.map_err(told)? {
+                Outcome::Lease(_) => return Ok(()),
+                refusal => refusals.push(refusal),
+            }
+        }
+        if begun.elapsed() > patience {
+            return Err(told(format!("the answers to PATCH and POST after {patience:?}: {refusals:?}")));
+        }
+        thread::sleep(SENTINEL_EVERY);
     }
 }
 
@@ -360,6 +390,11 @@ const EPOCHS_MAX: u64 = 20;
 /// Time in which a pending transaction of etcd takes effect or is lost.
 const SETTLE: Duration = Duration::from_secs(3);
 
+/// Maximum time for which the server may refuse a write after the last epoch.
+const SENTINEL_MAX: Duration = Duration::from_secs(10);
+/// Time between two attempts of such a write.
+const SENTINEL_EVERY: Duration = Duration::from_millis(100);
+
 /// Scope of each watcher, and whether it requests bookmarks.
 const WATCHERS: [(Scope, bool); 10] = [
     (Scope::All, true),
@@ -373,3 +408,39 @@ const WATCHERS: [(Scope, bool); 10] = [
     (Scope::One(Key { space: Space::Locks, number: 1 }), false),
     (Scope::One(Key { space: Space::Shared, number: 0 }), false),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Seen;
+    use crate::object;
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    /// Writes a sentinel to a server that answers with these statuses, one for each connection.
+    fn write_to(statuses: &'static [u16], patience: Duration) -> Result<(), String> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let server = thread::spawn(move || {
+            let seen = Seen { key: LOCK_0, version: 42, uid: 1, op: 7, holder: 0, hash: 0 };
+            let body = object::body(LOCK_0, 0, 7, Some(&seen));
+            for status in statuses {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                assert!(stream.read(&mut [0; 4096]).expect("a request") > 0);
+                let head = format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n", body.len());
+                stream.write_all((head + &body).as_bytes()).expect("a response");
+            }
+        });
+        let written = write_sentinel(&Gate::new(vec![port], Duration::from_secs(10), 1), 7, LOCK_0, patience);
+        server.join().expect("all requests were answered");
+        written
+    }
+
+    #[test]
+    fn a_refused_sentinel_is_repeated_and_then_reported() {
+        assert_eq!(write_to(&[404, 503, 404, 201], SENTINEL_MAX), Ok(()));
+        assert_eq!(write_to(&[200], Duration::ZERO), Ok(()));
+        let told = write_to(&[404, 507], Duration::ZERO).expect_err("a refusal");
+        assert!(told.contains("[NotFound, Refused(507)]"), "{told}");
+    }
+}

@@ -13,6 +13,8 @@ pub(crate) struct Summary {
     pub(crate) seed: u64,
     pub(crate) operations: u64,
     pub(crate) elapsed: Duration,
+    /// Whether a signal ended the run before its last operation.
+    pub(crate) is_interrupted: bool,
     pub(crate) kills: u32,
     pub(crate) kills_at_start: u32,
     pub(crate) kills_in_snapshot: u32,
@@ -57,6 +59,17 @@ impl Summary {
         *self.refused.entry(status).or_default() += 1;
     }
 
+    /// Whether the run did not end early and has no violation.
+    pub(crate) fn is_fine(&self) -> bool {
+        !self.is_interrupted && self.violations.is_empty()
+    }
+
+    /// Formats the number of refused requests, by status code.
+    pub(crate) fn refused_text(&self) -> String {
+        let refused: Vec<_> = self.refused.iter().map(|(status, count)| format!("{count} x {status}")).collect();
+        if refused.is_empty() { "0".to_owned() } else { refused.join(", ") }
+    }
+
     /// Formats the summary as lines of text.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
@@ -64,6 +77,9 @@ impl Summary {
         let seconds = self.elapsed.as_secs_f64();
         line("seed", self.seed.to_string());
         line("operations", format!("{} in {seconds:.1} s", self.operations));
+        if self.is_interrupted {
+            line("ended early", "by a signal".to_owned());
+        }
         if self.faults.is_empty() {
             let (start, snapshot) = (self.kills_at_start, self.kills_in_snapshot);
             line("kills", format!("{} ({start} soon after a start, {snapshot} during a snapshot)", self.kills));
@@ -98,8 +114,7 @@ impl Summary {
         }
         line("acknowledged", self.acknowledged.to_string());
         line("unknown", format!("{} ({} took effect)", self.unknown, self.checked.unknown_done));
-        let refused: Vec<_> = self.refused.iter().map(|(status, count)| format!("{count} x {status}")).collect();
-        line("refused", if refused.is_empty() { "0".to_owned() } else { refused.join(", ") });
+        line("refused", self.refused_text());
         let Counts { states, events, lists, gone_beyond_window, .. } = self.checked;
         line("checked", format!("{states} states, {events} events of watchers, {lists} lists"));
         let beyond =
@@ -128,6 +143,14 @@ fn spread_ms(times: &[Duration]) -> [f64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_ended_early_is_not_fine() {
+        let mut summary = Summary::default();
+        assert!(summary.is_fine() && !summary.text().contains("ended early"));
+        summary.is_interrupted = true;
+        assert!(!summary.is_fine() && summary.text().contains("ended early"), "{}", summary.text());
+    }
 
     #[test]
     fn the_99th_percentile_of_a_hundred_times_is_the_last_but_one() {

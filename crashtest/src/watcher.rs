@@ -3,7 +3,7 @@
 
 use crate::gate::Gate;
 use crate::history::{Nanos, Scope, Watched};
-use crate::http::{Chunk, Connection};
+use crate::http::{Chunk, Connection, is_malformed};
 use crate::object::{self, Line};
 use crate::request::leases;
 use std::io;
@@ -29,6 +29,7 @@ pub(crate) struct Watcher {
 }
 
 /// Why a watch ended.
+#[derive(Debug)]
 enum End {
     Lost,
     Gone,
@@ -89,14 +90,22 @@ impl Watcher {
                     self.gone.fetch_add(1, Ordering::Relaxed);
                     let before = last.take().unwrap_or(0);
                     while last.is_none() && !self.is_over.load(Ordering::Acquire) {
-                        if self.list(gate, &mut last, before, true).is_err() {
-                            std::thread::sleep(PAUSE);
+                        if let Err(e) = self.list(gate, &mut last, before, true) {
+                            self.pause(&e);
                         }
                     }
                 }
-                Err(_) => std::thread::sleep(PAUSE),
+                Err(e) => self.pause(&e),
             }
         }
+    }
+
+    /// Records a response that is not HTTP, and waits before the next attempt.
+    fn pause(&self, failed: &io::Error) {
+        if is_malformed(failed) {
+            self.record(Watched::Wrong(failed.to_string()));
+        }
+        std::thread::sleep(PAUSE);
     }
 
     /// Connects to the next server, in the order of the servers' numbers.
@@ -198,7 +207,7 @@ impl Watcher {
     }
 }
 
-/// Time before the next attempt after a failed connection or a malformed list.
+/// Time before the next attempt after a failed connection or a malformed response.
 const PAUSE: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
@@ -207,19 +216,27 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{Ipv4Addr, TcpListener};
 
-    #[test]
-    fn a_malformed_list_is_recorded_and_fails() {
+    /// Lists from a server that answers with these bytes, and pauses as after a failure.
+    fn check_failed_list(bytes: &'static [u8]) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a connection");
             assert!(stream.read(&mut [0; 1024]).expect("a request") > 0);
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").expect("a response");
+            stream.write_all(bytes).expect("a response");
         });
         let (watcher, mut last) = (Watcher::new(Scope::All, false), None);
-        assert!(watcher.list(&Gate::new(vec![port], Duration::from_secs(10), 1), &mut last, 0, false).is_err());
+        let gate = Gate::new(vec![port], Duration::from_secs(10), 1);
+        let failed = watcher.list(&gate, &mut last, 0, false).expect_err("no list");
+        watcher.pause(&failed);
         assert_eq!((last, watcher.progress()), (None, 0));
         assert!(matches!(watcher.take().as_slice(), [Watched::Wrong(_)]));
         server.join().expect("a request was answered");
+    }
+
+    #[test]
+    fn a_malformed_list_is_recorded_and_fails() {
+        check_failed_list(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+        check_failed_list(b"not HTTP\r\n\r\n");
     }
 }

@@ -6,22 +6,29 @@
 
 #![allow(clippy::print_stderr, reason = "a test that does nothing must say so")]
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
-/// Runs crashtest with these flags. Returns `None` if coordination-apiserver is not built.
-fn run(flags: &[&str]) -> Option<Output> {
+/// Returns the command of a run with its files in `data`. Returns `None` if coordination-apiserver is not built.
+fn command(data: &Path) -> Option<Command> {
     let program = Path::new(env!("CARGO_BIN_EXE_crashtest"));
     let server = program.with_file_name("coordination-apiserver");
     if !server.is_file() {
         eprintln!("nothing is tested: {} is not built", server.display());
         return None;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let data = folder.path().join("run");
     let mut command = Command::new(program);
-    command.args(["--operations=6000", "--kills=2", "--clients=16", "--seed=5", "--quiet"]).args(flags);
-    Some(command.arg("--data-dir").arg(data).output().expect("the program runs"))
+    command.args(["--clients=16", "--seed=5", "--quiet", "--data-dir"]).arg(data);
+    Some(command)
+}
+
+/// Makes a short run with these flags.
+fn run(flags: &[&str]) -> Option<Output> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = command(&folder.path().join("run"))?;
+    Some(command.args(["--operations=6000", "--kills=2"]).args(flags).output().expect("the program runs"))
 }
 
 fn text(output: &Output) -> String {
@@ -46,6 +53,26 @@ fn a_server_without_a_store_is_detected() {
     let Some(output) = run(&["--cheat=memory"]) else { return };
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert!(text(&output).contains("Lost: "), "{}", text(&output));
+}
+
+#[test]
+fn an_interrupted_run_fails_and_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("run");
+    let Some(mut command) = command(&data) else { return };
+    command.args(["--operations=100000000", "--kills=1"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the program runs");
+    // A journal of this size has writes of clients.
+    let begun = Instant::now();
+    let is_small = || std::fs::metadata(data.join("data/journal.redb")).map_or(0, |file| file.len()) < 2_000_000;
+    while is_small() && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).expect("the program runs");
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("ended early"), "{}", text(&output));
+    assert!(!text(&output).contains("Server: "), "{}", text(&output));
 }
 
 #[test]

@@ -56,7 +56,8 @@ pub(crate) enum Kind {
     Twice,
     /// A watch got 410 for a version that is still in the watch window.
     Gone,
-    /// The server violated the protocol, did not start, or ended by itself or with an error status.
+    /// The server violated the protocol, did not start, did not answer, acknowledged no write, or ended by itself or
+    /// with an error status.
     Server,
 }
 
