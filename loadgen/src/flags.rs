@@ -70,7 +70,8 @@ pub(crate) struct ToldArgs {
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
-    /// Processes of the server on this machine. Their processor time in the measured time and their memory are reported
+    /// Processes of the server on this machine. Their processor time in the measured time and their memory are
+    /// reported. The server counts as the limit if one process uses 95 % of a core; this rule fits one working thread
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub(crate) pid: Vec<u32>,
 

@@ -11,10 +11,11 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Returns the process that limited the run; `None` if both processes had time left. Server and generator each have
-    /// one working thread. `server_share` and `generator_share` are processor time as a share of one core; `None` if it
-    /// was not measured. `late_ms_p99` is the 99th percentile of the generator's own delay of scheduled requests, in
-    /// milliseconds.
+    /// Returns the process that limited the run; `None` if neither process is known as the limit. `server_share` is the
+    /// processor time of the server's busiest process, and `generator_share` that of the generator, as a share of one
+    /// core; `None` if it was not measured. The rule is for processes with one working thread. A process with several
+    /// busy threads can have time left at a share of 1. `late_ms_p99` is the 99th percentile of the generator's own
+    /// delay of scheduled requests, in milliseconds.
     #[must_use]
     pub fn of(server_share: Option<f64>, generator_share: Option<f64>, late_ms_p99: Option<f64>) -> Option<Self> {
         let is_busy = |share: Option<f64>| share.is_some_and(|share| share >= BUSY_SHARE);

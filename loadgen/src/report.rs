@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 /// The lengths of the phases of a run, and the server's resource use.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Timing {
     /// Time until every node had created or found its Lease, or had given up, or until the user ended the run.
     pub(crate) creating: Duration,
@@ -52,9 +52,9 @@ impl Results {
         )?;
         write!(
             out,
-            "{} Leases created, {} found, in {:.1} s",
-            fleet.created,
-            fleet.adopted,
+            "{} created, {} found, in {:.1} s",
+            counted(fleet.created.into(), "Lease"),
+            grouped(fleet.adopted.into()),
             timing.creating.as_secs_f64()
         )?;
         if fleet.created_later > 0 {
@@ -133,7 +133,8 @@ impl Outcome for Results {
         _ = writeln!(
             out,
             "\nA latency starts when the request was due; for an event, when its write was acknowledged. Latencies\n\
-             are of requests due in the measured time. Rates are of requests answered in the measured time.\n\
+             are of requests due in the measured time, without failed requests. Rates are of requests answered in the\n\
+             measured time.\n\
              Connections begun: {}, moved to another server: {}; TLS handshakes: {}, of which {} resumed. Watches that had\n\
              expired: {}.",
             stats.connections, stats.moves, stats.handshakes, stats.handshakes_resumed, stats.watches_expired
@@ -155,8 +156,8 @@ impl Outcome for Results {
         if recorder.crowded_count() > 0 {
             _ = writeln!(
                 out,
-                "{} requests waited for room: the server was too slow, or --connections or --streams too low.",
-                recorder.crowded_count()
+                "{} waited for room: the server was too slow, or --connections or --streams too low.",
+                counted(recorder.crowded_count(), "request")
             );
         }
         _ = writeln!(out, "\nerrors: {}", recorder.errors_count());
@@ -260,7 +261,7 @@ impl Outcome for Results {
             recorder,
             rows: self.rows().to_vec(),
             main: Operation::Renew,
-            window: timing.window,
+            window: &timing.window,
             violations: checker.count(),
             first_violations: checker.first(),
             history: &self.history,

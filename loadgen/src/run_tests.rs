@@ -165,6 +165,14 @@ fn leases_of_an_earlier_run_are_adopted() {
 }
 
 #[test]
+fn a_table_counts_one_lease_in_the_singular() {
+    let address = fake::start(Fault::None, None);
+    let flags = "--namespace n --nodes 1 --period 50ms --duration 100ms --reads 0";
+    let table = try_run(&format!("--server http://{address} {flags}")).expect("the server is there").table();
+    assert!(table.contains("\n1 Lease created, 0 found, in "), "{table}");
+}
+
+#[test]
 fn a_lost_update_is_reported() {
     for http in BOTH {
         let words = first_violation(Fault::LosesUpdate, http);

@@ -39,7 +39,7 @@ pub(crate) struct Summary<'r> {
     /// The operation that the run mainly measures.
     pub(crate) main: Operation,
     /// The measured time, and the processor time used in it.
-    pub(crate) window: Window,
+    pub(crate) window: &'r Window,
     /// Number of violations.
     pub(crate) violations: u64,
     /// Descriptions of the first violations.
@@ -62,20 +62,22 @@ impl<'r> Summary<'r> {
     }
 
     /// Returns the server's processor time in the measured time, as a share of a core. It is from the kernel or,
-    /// without `--pid`, from the server's `/metrics`.
+    /// without `--pid`, from the server's `/metrics`. `None` if a process of `--pid` ended in the measured time.
     pub(crate) fn server_share(&self) -> Option<f64> {
-        self.window.server_share().or_else(|| {
-            let told = self.history.spans.iter().filter(|span| span.is_measured);
-            let told = told.filter_map(|span| Some((span.server_share? * span.seconds(), span.seconds())));
-            let (used, seconds) = told.fold((0.0, 0.0), |sum, span| (sum.0 + span.0, sum.1 + span.1));
-            per(used, seconds)
-        })
+        if self.window.has_server() {
+            return self.window.server_share();
+        }
+        let told = self.history.spans.iter().filter(|span| span.is_measured);
+        let told = told.filter_map(|span| Some((span.server_share? * span.seconds(), span.seconds())));
+        let (used, seconds) = told.fold((0.0, 0.0), |sum, span| (sum.0 + span.0, sum.1 + span.1));
+        per(used, seconds)
     }
 
-    /// Returns the process that limited the run; `None` if neither the server nor the generator did. The server's
-    /// processor time counts only with `--pid`, not with `--metrics`.
+    /// Returns the process that limited the run; `None` if neither the server nor the generator did, or if the server's
+    /// share is unknown and the generator did not. The server's processor time counts only with `--pid`, not with
+    /// `--metrics`.
     pub(crate) fn limit(&self) -> Option<Limit> {
-        Limit::of(self.window.server_share(), self.window.generator_share(), self.recorder.late_ms_p99())
+        Limit::of(self.window.busiest_server_share(), self.window.generator_share(), self.recorder.late_ms_p99())
     }
 
     /// Returns the operations that have latencies. Each has the length of the time over which its rate is computed, in

@@ -6,11 +6,12 @@ use loadgen_account::Memory;
 use std::time::Duration;
 
 /// Processor time that generator and server have used since their start, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     generator_ns: u64,
-    /// The server's processor time; `None` if `--pid` does not name its processes, or a process has ended.
-    server_ns: Option<u64>,
+    /// Processor time of each of the server's processes; `None` if `--pid` does not name the processes, or a process
+    /// has ended.
+    server_ns: Option<Vec<u64>>,
 }
 
 impl Usage {
@@ -18,7 +19,11 @@ impl Usage {
     pub(crate) fn now(server_pids: &[u32]) -> Self {
         let generator = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         Self {
-            server_ns: if server_pids.is_empty() { None } else { loadgen_account::cpu_ns(server_pids) },
+            server_ns: if server_pids.is_empty() {
+                None
+            } else {
+                server_pids.iter().map(|&pid| loadgen_account::cpu_ns(&[pid])).collect()
+            },
             generator_ns: nanos(Duration::try_from(generator).unwrap_or_default()),
         }
     }
@@ -30,12 +35,19 @@ impl Usage {
 
     /// Returns the processor time that the server has used since `before`; `None` if it is not known.
     pub(crate) fn server_since(&self, before: &Self) -> Option<Duration> {
-        Some(Duration::from_nanos(self.server_ns?.saturating_sub(before.server_ns?)))
+        Some(self.processes_since(before)?.sum())
+    }
+
+    /// Returns the processor time that each of the server's processes has used since `before`; `None` if it is not
+    /// known.
+    fn processes_since(&self, before: &Self) -> Option<impl Iterator<Item = Duration>> {
+        let processes = self.server_ns.as_ref()?.iter().zip(before.server_ns.as_ref()?);
+        Some(processes.map(|(now, before)| Duration::from_nanos(now.saturating_sub(*before))))
     }
 }
 
 /// The measured time, and the processor time used in it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Window {
     /// Start and end of the measured time in nanoseconds since the start of the run, each with the processor time used
     /// until then.
@@ -49,7 +61,7 @@ impl Window {
     pub(crate) fn begin(&mut self, server_pids: &[u32], now: impl Fn() -> u64) -> u64 {
         let usage = Usage::now(server_pids);
         self.from = (now(), usage);
-        self.to = self.from;
+        self.to = self.from.clone();
         self.from.0
     }
 
@@ -86,6 +98,18 @@ impl Window {
         self.share(self.server_us()?)
     }
 
+    /// Returns the processor time of the server's busiest process in the measured time, as a share of a core; `None`
+    /// without `--pid`.
+    pub(crate) fn busiest_server_share(&self) -> Option<f64> {
+        self.share(self.to.1.processes_since(&self.from.1)?.max()?.as_secs_f64() * 1e6)
+    }
+
+    /// Whether the server's processor time is from the kernel: `--pid` names the server's processes, and they ran at
+    /// the start of the measured time.
+    pub(crate) fn has_server(&self) -> bool {
+        self.from.1.server_ns.is_some()
+    }
+
     fn share(&self, us: f64) -> Option<f64> {
         let seconds = self.seconds();
         (seconds > 0.0).then(|| us / 1e6 / seconds)
@@ -110,13 +134,15 @@ mod tests {
     #[test]
     fn cpu_shares_are_relative_to_the_elapsed_time() {
         let usage = |generator_ns, server_ns| Usage { generator_ns, server_ns };
-        let from = (1_000, usage(5_000, Some(7_000)));
-        let window = Window { from, to: (2_000_001_000, usage(1_000_005_000, Some(500_007_000))) };
+        let from = (1_000, usage(5_000, Some(vec![7_000, 0])));
+        let to = (2_000_001_000, usage(1_000_005_000, Some(vec![500_007_000, 1_000_000_000])));
+        let window = Window { from: from.clone(), to };
         assert_eq!((window.seconds(), window.generator_us()), (2.0, 1e6));
-        assert_eq!((window.generator_share(), window.server_share()), (Some(0.5), Some(0.25)));
-        let window = Window { from, to: from };
+        assert_eq!((window.generator_share(), window.server_share()), (Some(0.5), Some(0.75)));
+        assert_eq!(window.busiest_server_share(), Some(0.5));
+        let window = Window { from: from.clone(), to: from };
         assert_eq!((window.seconds(), window.generator_share(), window.server_share()), (0.0, None, None));
         let without = Window { from: (0, usage(0, None)), to: (1_000, usage(0, None)) };
-        assert_eq!((without.server_us(), without.server_share()), (None, None));
+        assert_eq!((without.server_us(), without.server_share(), without.busiest_server_share()), (None, None, None));
     }
 }

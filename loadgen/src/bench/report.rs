@@ -111,14 +111,14 @@ impl Outcome for Report {
         // Writing to a string does not fail.
         _ = writeln!(
             out,
-            "{}: {} of {}, {}, {}, {} with {} on each; measured {seconds:.2} s{}",
+            "{}: {} of {}, {}, {}, {} with up to {} on each; measured {seconds:.2} s{}",
             self.url,
             args.verb.name(),
             counted(args.leases.into(), "Lease"),
             args.server.version().name(),
             args.media_type().name(),
             counted(args.connections().into(), "connection"),
-            counted(args.streams().into(), "request in flight"),
+            in_flight(args),
             if self.interrupted { ", ended early" } else { "" }
         );
         let rows = [("requests", requests, self.latencies()), ("events", events.answered, &events.latencies)];
@@ -165,8 +165,8 @@ impl Outcome for Report {
         if recorder.crowded_count() > 0 {
             _ = writeln!(
                 out,
-                "{} requests waited for room: the server was too slow, or --connections or --streams too low",
-                recorder.crowded_count()
+                "{} waited for room: the server was too slow, or --connections or --streams too low",
+                counted(recorder.crowded_count(), "request")
             );
         }
         _ = writeln!(out, "errors: {}, violations: {}", recorder.errors_count(), tally.violations());
@@ -189,7 +189,7 @@ impl Outcome for Report {
         let mut facts = vec![
             ("Load", format!("{} of {}; {rate}", args.verb.name(), counted(args.leases.into(), "Lease"))),
             ("Protocol", format!("{}, {}", args.server.version().name(), args.media_type().name())),
-            ("Connections", format!("{lanes} with {} each", counted(args.streams().into(), "request in flight"))),
+            ("Connections", format!("{lanes} with up to {} each", in_flight(args))),
         ];
         if broad + narrow > 0 {
             let lanes = counted(u64::from(broad) + u64::from(narrow), "connection");
@@ -209,11 +209,16 @@ impl Outcome for Report {
             recorder: &tally.recorder,
             rows: vec![(main, seconds), (Operation::WatchEvent, seconds)],
             main,
-            window: self.accounts.window,
+            window: &self.accounts.window,
             violations: tally.violations(),
             first_violations: tally.first_violations(),
             history: &self.history,
             is_interrupted: self.interrupted,
         }
     }
+}
+
+/// Formats the maximum number of requests in flight on each connection. Each Lease has at most one request in flight.
+fn in_flight(args: &BenchArgs) -> String {
+    counted(args.streams().min(args.leases).into(), "request in flight")
 }

@@ -70,6 +70,12 @@ fn an_honest_server_passes() {
     }
 }
 
+#[test]
+fn one_lease_has_one_request_in_flight() {
+    let table = run(Fault::None, "renew --leases 1").table();
+    assert!(table.contains(" 1 connection with up to 1 request in flight on each"), "{table}");
+}
+
 /// The driver checks phases every 10 ms. A measured time of less than 8 ms shows that it ends when the work is done.
 #[test]
 fn the_measurement_of_finite_work_ends_with_the_work() {

@@ -135,7 +135,8 @@ fn push_latency(out: &mut String, summary: &Summary<'_>) {
     plot.write(out);
     out.push_str(
         "<p class=\"dim\">A latency runs from when a request was due until its answer, so a stall counts in every \
-         request that it held up. The latency of an event starts at the event's write.</p>\n",
+         request that it held up. The latency of an event starts at the acknowledgement of its write, \
+         but in a bench when the write was sent.</p>\n",
     );
 }
 
@@ -292,19 +293,23 @@ fn push_facts(out: &mut String, summary: &Summary<'_>) {
     out.push_str("</dl>\n");
 }
 
-/// Describes which process limited the run, with the figures of the generator.
+/// Describes which process limited the run, with the figures of both processes.
 fn limit_words(summary: &Summary<'_>) -> String {
+    let server = summary.window.busiest_server_share();
     let limit = match summary.limit() {
         Some(Limit::Generator) => "the generator",
         Some(Limit::Server) => "the server",
+        None if !summary.is_measured() => "unknown",
+        None if server.is_none() => "not the generator, perhaps the server",
         None => "neither server nor generator",
     };
+    let server = server.map(|share| format!("busiest process of the server at {} of a core", percent(share)));
     let late =
         summary.recorder.late_ms_p99().map(|ms| format!("99 % of the requests taken up within {}", time_text(ms)));
     let share = summary.window.generator_share().map(|share| format!("generator at {} of a core", percent(share)));
     let crowded = summary.recorder.crowded_count();
     let crowded = (crowded > 0).then(|| format!("{} found no room at first", counted(crowded, "request")));
-    [Some(limit.to_owned()), share, late, crowded].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    [Some(limit.to_owned()), server, share, late, crowded].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the spans that plots show, from the start of the measured time. Very short spans at the end are left out. A
@@ -467,16 +472,20 @@ mod tests {
 
     /// Returns the page about these counts and spans, for a measured time of `seconds`.
     fn page_of(recorder: &Recorder, spans: Vec<Span>, seconds: f64) -> String {
-        let history = History { epoch_us: 1_767_323_045_000_000, spans, series: Ok(()) };
         let mut window = Window::default();
         window.begin(&[], || 0);
         window.end(&[], || whole(seconds * 1e9));
+        page_of_window(recorder, spans, &window)
+    }
+
+    fn page_of_window(recorder: &Recorder, spans: Vec<Span>, window: &Window) -> String {
+        let history = History { epoch_us: 1_767_323_045_000_000, spans, series: Ok(()) };
         page(&Summary {
             title: "2 nodes".to_owned(),
             url: "http://127.0.0.1:1",
             facts: vec![("Load", "a < b".to_owned())],
             recorder,
-            rows: vec![(Operation::Renew, seconds)],
+            rows: vec![(Operation::Renew, window.seconds())],
             main: Operation::Renew,
             window,
             violations: 0,
@@ -511,6 +520,35 @@ mod tests {
         assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;") && !page.contains("<script"), "{page}");
         assert!(page.contains("<dd>a &lt; b</dd>") && page.contains("Errors per second"), "{page}");
         assert!(!page.contains("server</span>"), "its processor time is not known: {page}");
+    }
+
+    /// With `--pid`, the share is that of the whole measured time. With `--metrics`, it is that of the seconds in which
+    /// it was told.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_server_that_ended_early_has_no_share() {
+        let (own, ended) = ([std::process::id()], [u32::MAX]);
+        for (before, after, is_shown) in [(&own[..], &ended[..], false), (&own[..0], &own[..0], true)] {
+            let mut window = Window::default();
+            window.begin(before, || 0);
+            window.end(after, || 1_000_000_000);
+            let spans = vec![Span { server_share: Some(0.5), ..span(0, Some([1.0; 5]), 0) }];
+            let page = page_of_window(&Recorder::new(&[]), spans, &window);
+            assert_eq!(page.contains("<dt>Server CPU</dt><dd>50 %</dd>"), is_shown, "{page}");
+            assert!(page.contains("<dt>Limit</dt><dd>not the generator, perhaps the server;"), "{page}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_limit_names_the_shares_of_both_processes() {
+        let mut window = Window::default();
+        let own = [std::process::id()];
+        window.begin(&own, || 0);
+        window.end(&own, || 3_600_000_000_000);
+        let page = page_of_window(&Recorder::new(&[]), vec![span(0, None, 0)], &window);
+        assert!(page.contains("<dd>neither server nor generator; busiest process of the server at 0"), "{page}");
+        assert!(page_of(&Recorder::new(&[]), Vec::new(), 0.0).contains("<dt>Limit</dt><dd>unknown</dd>"));
     }
 
     #[test]
