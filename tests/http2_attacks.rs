@@ -191,6 +191,45 @@ fn long_heads_on_a_new_connection_of_a_front_proxy() {
     assert_eq!(frames.recv_goaway(), CALM);
 }
 
+/// kube-apiserver forwards each group of a user as a field. It answers 503 if the fields exceed the announced limit.
+#[test]
+fn a_user_of_the_front_proxy_may_have_many_groups() {
+    let aggregated = Aggregated::start();
+    let mut frames = Frames::open(&aggregated.aggregator_endpoint());
+    let announced = frames.recv_until(|frame| frame.frame_type == SETTINGS).payload;
+    let list_size = [&6_u16.to_be_bytes()[..], &262_144_u32.to_be_bytes()].concat();
+    assert!(announced.chunks(6).any(|setting| setting == list_size), "{announced:?}");
+    for (stream, groups, status) in [(1, 3_000, 200), (3, 4_000, 431)] {
+        let groups = (0..groups).flat_map(|n| literal("x-remote-group", &format!("8a7d1f02-5c11-4a55-9d3e-{n:012}")));
+        let mut block = request_block("GET", &lease::collection("n"), &[("x-remote-user", "alice")]);
+        block.extend(groups);
+        frames.send(in_continuations(stream, &block));
+        let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
+        assert_eq!((head.stream, frames.status_of(&head)), (stream, status));
+    }
+}
+
+/// A request that waits keeps its head. So long heads count against the limit on waiting requests, although a read has
+/// no body.
+#[test]
+fn waiting_reads_with_long_heads_are_limited() {
+    let aggregated = Aggregated::start();
+    let target = format!("{}?resourceVersion=9999999999999999", lease::collection("n"));
+    let request = request_block("GET", &target, &[("x-remote-user", "alice")]);
+    // The field enters the dynamic table, and 61 octets refer to it. The list counts 62 fields of 4,033 octets.
+    let mut field = literal("a", &"v".repeat(4_000));
+    field[0] = 0x40;
+    let block = [request, field, vec![0x80 | 62; 61]].concat();
+    let fit = u32::try_from(BODY_BYTES_MAX * CONNECTION_BODIES_MAX / (62 * 4_033)).unwrap();
+    let mut frames = Frames::open(&aggregated.aggregator_endpoint());
+    let requests = (0..fit + 5).flat_map(|n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &block));
+    frames.send(requests.collect::<Vec<_>>());
+    // The requests that wait get their responses later.
+    let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
+    assert_eq!(frames.status_of(&head), 429);
+    assert!((2 * fit - 10..2 * fit + 5).contains(&head.stream), "{head:?}, {fit} fit");
+}
+
 #[test]
 fn settings_flood() {
     flood(CALM, 20_000, |n| settings(&[(INITIAL_WINDOW_SIZE, n % 2 * 65_535)]));

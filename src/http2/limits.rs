@@ -36,33 +36,50 @@ pub const WINDOW_MAX: u32 = (1 << 31) - 1;
 /// Largest dynamic table in each direction, in octets.
 pub const TABLE_SIZE_MAX: usize = 4_096;
 
-/// Largest decoded field list that is served (`SETTINGS_MAX_HEADER_LIST_SIZE`), in octets; a larger request gets 431.
+/// Largest decoded field list of a client's own request that is served, in octets. Also the largest field of any
+/// request, without the overhead that HPACK counts. A larger request gets 431.
 pub const FIELD_LIST_BYTES_MAX: usize = 65_536;
 
-/// Limits of the field blocks of a peer. Above a limit, the connection ends.
+/// Limits of the field blocks of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldBlocks {
-    /// Largest encoded field block, over HEADERS and all its CONTINUATION frames, in octets.
+    /// Largest decoded field list that is stored and served (`SETTINGS_MAX_HEADER_LIST_SIZE`), in octets. A larger
+    /// request gets 431.
+    pub served_octets_max: usize,
+    /// Largest encoded field block, over HEADERS and all its CONTINUATION frames, in octets. Above it, the connection
+    /// ends.
     pub octets_max: usize,
-    /// Maximum number of CONTINUATION frames after one HEADERS frame.
+    /// Maximum number of CONTINUATION frames after one HEADERS frame. Above it, the connection ends.
     pub continuations_max: u32,
-    /// Largest decoded field list, in octets. A list above [`FIELD_LIST_BYTES_MAX`] is not stored.
+    /// Largest decoded field list, in octets. Above it, the connection ends.
     pub list_octets_max: usize,
 }
 
 /// The field blocks of a peer that sends only its own requests. A longer block or list is an attack. The number of
 /// frames is twice what the largest block needs in frames of full size.
-pub const FIELD_BLOCKS: FieldBlocks =
-    FieldBlocks { octets_max: 65_536, continuations_max: 8, list_octets_max: 4 * FIELD_LIST_BYTES_MAX };
+pub const FIELD_BLOCKS: FieldBlocks = FieldBlocks {
+    served_octets_max: FIELD_LIST_BYTES_MAX,
+    octets_max: 65_536,
+    continuations_max: 8,
+    list_octets_max: 4 * FIELD_LIST_BYTES_MAX,
+};
 
-/// The field blocks of a front proxy. On a new connection, Go's client sends requests before it has read our
-/// [`FIELD_LIST_BYTES_MAX`]. So any user could end the connection with a long head. The limits are above the longest
-/// head that kube-apiserver forwards, and such a head gets 431.
+/// The field blocks of a front proxy. kube-apiserver adds a field for each group of the user. 3,000 groups with UUIDs
+/// as names count as 240 KiB of the list. If a list is longer than our `SETTINGS_MAX_HEADER_LIST_SIZE`, Go's client
+/// does not send the request, and kube-apiserver answers 503.
+///
+/// On a new connection, Go's client sends requests before it has read our settings. So any user could end the
+/// connection with a long head. The other limits are above the longest head that kube-apiserver forwards, and such a
+/// head gets 431.
 ///
 /// kube-apiserver accepts heads of 1 MiB and 4 KiB. It escapes each octet of a target as up to three, such as `%FF`,
 /// which take 20 bits in HPACK. A field line of three octets counts as 33 octets of the list.
-pub const FIELD_BLOCKS_OF_FRONT_PROXY: FieldBlocks =
-    FieldBlocks { octets_max: 3 << 20, continuations_max: 256, list_octets_max: 16 << 20 };
+pub const FIELD_BLOCKS_OF_FRONT_PROXY: FieldBlocks = FieldBlocks {
+    served_octets_max: 4 * FIELD_LIST_BYTES_MAX,
+    octets_max: 3 << 20,
+    continuations_max: 256,
+    list_octets_max: 16 << 20,
+};
 
 /// Number of streams reset by us whose ids are remembered. Frames on streams with lower ids than a forgotten stream
 /// are ignored, not errors.

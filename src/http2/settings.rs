@@ -16,7 +16,8 @@ pub struct Config {
     pub connection_window: u32,
     /// Whether the peer is a front proxy for many clients. The cancellations of one client must not count against the
     /// other clients. So each request adds one to the allowance [`limits::RESETS`]. Nor may a long head of one client
-    /// end the connection of the others. So the limits [`limits::FIELD_BLOCKS_OF_FRONT_PROXY`] apply.
+    /// end the connection of the others, and a user may have many groups. So the limits
+    /// [`limits::FIELD_BLOCKS_OF_FRONT_PROXY`] apply.
     pub speaks_for_many: bool,
 }
 
@@ -37,12 +38,18 @@ impl Config {
         if self.speaks_for_many { limits::FIELD_BLOCKS_OF_FRONT_PROXY } else { limits::FIELD_BLOCKS }
     }
 
+    /// Returns the setting for the largest field list that is served.
+    fn field_list_size(&self) -> Setting {
+        let octets_max = self.field_blocks().served_octets_max;
+        (settings::MAX_HEADER_LIST_SIZE, u32::try_from(octets_max).unwrap_or(u32::MAX))
+    }
+
     /// Returns the settings that a server announces.
     pub(super) fn of_server(&self) -> [Setting; 3] {
         [
             (settings::MAX_CONCURRENT_STREAMS, self.streams_max),
             (settings::INITIAL_WINDOW_SIZE, self.stream_window.min(limits::WINDOW_MAX)),
-            (settings::MAX_HEADER_LIST_SIZE, FIELD_LIST_BYTES_MAX),
+            self.field_list_size(),
         ]
     }
 
@@ -51,7 +58,7 @@ impl Config {
         [
             (settings::ENABLE_PUSH, 0),
             (settings::INITIAL_WINDOW_SIZE, self.stream_window.min(limits::WINDOW_MAX)),
-            (settings::MAX_HEADER_LIST_SIZE, FIELD_LIST_BYTES_MAX),
+            self.field_list_size(),
         ]
     }
 }
@@ -135,9 +142,6 @@ impl UpgradeSettings {
 /// The values allowed for `SETTINGS_MAX_FRAME_SIZE`.
 const MAX_FRAME_SIZES: std::ops::RangeInclusive<u32> = 1 << 14..=(1 << 24) - 1;
 
-const FIELD_LIST_BYTES_MAX: u32 = 65_536;
-const _: () = assert!(FIELD_LIST_BYTES_MAX as usize == limits::FIELD_LIST_BYTES_MAX);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +162,14 @@ mod tests {
         assert_eq!(apply(&[(settings::MAX_FRAME_SIZE, 1 << 24)], false), Err(ConnectionError::SettingValue));
         assert_eq!(apply(&[(settings::INITIAL_WINDOW_SIZE, 1 << 31)], false), Err(ConnectionError::SettingWindow));
         assert_eq!(apply(&[(0x99, 1), (0, 0)], false), Ok(0), "unknown ones");
+    }
+
+    #[test]
+    fn a_front_proxy_may_send_longer_field_lists() {
+        for (speaks_for_many, octets_max) in [(false, 65_536), (true, 262_144)] {
+            let announced = Config { speaks_for_many, ..Config::default() }.of_server();
+            assert!(announced.contains(&(settings::MAX_HEADER_LIST_SIZE, octets_max)), "{announced:?}");
+        }
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Assembles field blocks from HEADERS and CONTINUATION frames, and decodes them into requests, responses and trailers.
 
 use super::{Connection, Event, RecvContext, Role, Shutdown};
-use crate::hpack::Decoded;
+use crate::hpack::{Decoded, Field, FieldBuf};
 use crate::http2::error::{ConnectionError, Flood, FrameError, Malformed, StreamError};
 use crate::http2::frame::FrameHead;
 use crate::http2::frame::headers::{Headers, begin_headers_into, finish_headers};
 use crate::http2::head::{RequestHead, ResponseHead, check_trailers};
+use crate::http2::limits::FIELD_LIST_BYTES_MAX;
 use crate::http2::stream::StreamState;
 use crate::http2::stream_id::StreamId;
 use crate::http2::streams::StreamKey;
@@ -131,7 +132,7 @@ impl Connection {
         if self.config.speaks_for_many {
             self.flood_guard.allow(Flood::Resets, 1);
         }
-        if decoded == Decoded::Oversized {
+        if decoded == Decoded::Oversized || has_oversized_field(cx.fields) {
             // RFC 6585 §5: 431 Request Header Fields Too Large.
             return self.refuse_request(431, start, cx);
         }
@@ -233,4 +234,11 @@ impl Connection {
             None => {}
         }
     }
+}
+
+/// Whether a field alone exceeds [`FIELD_LIST_BYTES_MAX`]. Only a front proxy's list can contain such a field. A longer
+/// target or value would exceed limits of the API, such as those of selectors.
+fn has_oversized_field(fields: &FieldBuf) -> bool {
+    let is_oversized = |field: Field<'_>| field.name.len() + field.value.len() > FIELD_LIST_BYTES_MAX;
+    fields.list_size() > FIELD_LIST_BYTES_MAX && fields.iter().any(is_oversized)
 }

@@ -20,7 +20,7 @@ use super::flow_control::{RecvWindow, SendWindow};
 use super::frame::goaway::Goaway;
 use super::frame::ping::Ping;
 use super::frame::{self, FrameHead, FrameType};
-use super::limits;
+use super::limits::{self, FieldBlocks};
 use super::reset_memory::ResetMemory;
 use super::settings::{Config, PeerSettings, UpgradeSettings};
 use super::stream::{Stream, StreamState};
@@ -168,10 +168,8 @@ impl Connection {
         if let Some(increment) = recv_window.poll_update() {
             frame::window_update::encode_into(StreamId::CONNECTION, increment, out);
         }
-        let list_limits = DecoderLimits {
-            list_size_max: limits::FIELD_LIST_BYTES_MAX,
-            list_size_abort: config.field_blocks().list_octets_max,
-        };
+        let FieldBlocks { served_octets_max, list_octets_max, .. } = config.field_blocks();
+        let list_limits = DecoderLimits { list_size_max: served_octets_max, list_size_abort: list_octets_max };
         Self {
             role,
             phase: if role == Role::Server { Phase::Preface } else { Phase::FirstFrame },

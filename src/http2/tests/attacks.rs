@@ -180,7 +180,7 @@ fn a_front_proxy_may_forward_long_heads() {
         assert_eq!(end.connection.field_block_octets(), GET.len() + fields.len());
         assert_eq!(end.recv(&frame(CONTINUATION, END_HEADERS, id, &[])), Ok(vec![]));
         assert_eq!(end.connection.field_block_octets(), 0);
-        assert!(end.fields.list_size() <= limits::FIELD_LIST_BYTES_MAX);
+        assert!(end.fields.list_size() <= limits::FIELD_BLOCKS_OF_FRONT_PROXY.served_octets_max);
         let frames = end.take_frames();
         assert_eq!((frames.len(), frames[0].head.flags), (1, END_STREAM | END_HEADERS), "431");
         end.recv_request(&headers(END_STREAM, id + 2, GET));
@@ -239,14 +239,15 @@ fn header_bomb() {
     let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
     let bomb = [GET, &entry, &[0x80 | 62; 10_000]].concat();
     for speaks_for_many in [false, true] {
-        let mut end = End::server(Config { speaks_for_many, ..Config::default() });
+        let config = Config { speaks_for_many, ..Config::default() };
+        let mut end = End::server(config);
         end.recv(&[&PREFACE[..], &frame(SETTINGS, 0, 0, &[])].concat()).unwrap();
         assert_eq!(
             end.recv(&headers(END_STREAM, 1, &bomb)),
             Err(ConnectionError::Compression(crate::hpack::DecodeError::ListSize))
         );
         assert_eq!(end.goaway_code(), Some(CALM));
-        assert!(end.fields.list_size() <= limits::FIELD_LIST_BYTES_MAX);
+        assert!(end.fields.list_size() <= config.field_blocks().served_octets_max);
     }
 }
 

@@ -394,7 +394,7 @@ impl Http2 {
 /// entries of streams that no longer wait are removed.
 const QUEUED_STREAMS_MIN: usize = 64;
 
-// HTTP/1.1 and HTTP/2 have the same limit for the fields of a head.
+// HTTP/1.1 and HTTP/2 have the same limit for the fields of a client's own request.
 const _: () = assert!(FIELD_LIST_BYTES_MAX == HEAD_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES >= RECV_BUFFER_BYTES_MIN);
 // Complete requests are served when more than half of the byte limit is used. One more head or frame must fit in the

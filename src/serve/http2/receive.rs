@@ -13,6 +13,7 @@ use crate::clock::Now;
 use crate::form::Response;
 use crate::hpack::{FieldBuf, NameId};
 use crate::http::{FieldLines, Method, RequestHead, split_query};
+use crate::http2::limits::FIELD_LIST_BYTES_MAX;
 use crate::http2::{self, ConnectionError, ErrorCode, Event, StreamKey};
 use crate::limits::LINGER_MS_MAX;
 use crate::schedule::Budget;
@@ -320,7 +321,7 @@ impl Http2 {
             self.respond(key, reply, false, cx);
             return None;
         };
-        if !self.may_wait_with(body.len(), cx) {
+        if !self.may_wait_with(fields.list_size(), body.len(), cx) {
             let (response, head_only) = cx.service.refuse(Some(&request), &ApiError::TooManyRequests);
             self.respond(key, Reply::Response(response), head_only, cx);
             return None;
@@ -333,12 +334,14 @@ impl Http2 {
         None
     }
 
-    /// Whether a request with a body of `body_bytes` may wait, if it has to. Beside this request, at least `body_bytes`
-    /// must remain free for waiting requests. So small requests fit beside large ones. A request without a body may
-    /// always wait, since it is small, and mostly a read.
-    fn may_wait_with(&self, body_bytes: usize, cx: &Context<'_>) -> bool {
+    /// Whether a request with a head and a body of these bytes may wait, if it has to. Beside this request, as many
+    /// bytes must remain free for waiting requests. So small requests fit beside large ones. The head counts only if a
+    /// direct client could not send it. Otherwise, a request without a body may always wait, since it is small, and
+    /// mostly a read.
+    fn may_wait_with(&self, head_bytes: usize, body_bytes: usize, cx: &Context<'_>) -> bool {
         let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
-        body_bytes == 0 || self.waiting_bytes + 2 * body_bytes <= bytes_max
+        let bytes = if head_bytes > FIELD_LIST_BYTES_MAX { head_bytes + body_bytes } else { body_bytes };
+        bytes == 0 || self.waiting_bytes + 2 * bytes <= bytes_max
     }
 
     /// Resumes the runnable requests and jobs. Returns whether the output became full before all of them were resumed.
