@@ -19,7 +19,7 @@ use support::http2::{Http2Client, Message};
 use support::lease::{collection, new, path};
 use support::response::Response;
 use support::server::TestServer;
-use support::stream::Stream;
+use support::stream::{Endpoint, Stream};
 use support::tls::{AUTHORITY, Authority, anonymous_client_config};
 
 const MASTERS: &[(&str, &str)] = &[("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
@@ -127,6 +127,43 @@ fn the_front_proxy_gets_no_100_continue() {
     client.send_data(key, body.as_bytes(), true);
     let exchange = client.recv_exchange(key);
     assert_eq!((exchange.interim, exchange.head.map(|head| head.status)), (vec![], Some(409)), "HTTP/2");
+}
+
+/// kube-apiserver answers 503 to a client that asks for an upgrade, unless the response is 101 or an error. So the
+/// server must not carry out the request.
+#[test]
+fn an_upgrade_through_the_front_proxy_is_refused() {
+    let aggregated = Aggregated::start();
+    let (target, body) = (collection("default"), new("upgraded"));
+    let upgrade = [("Connection", "keep-alive, UPGRADE"), ("Upgrade", "websocket")];
+    for (method, target, body) in [("POST", target.as_str(), body.as_str()), ("GET", target.as_str(), "")] {
+        let mut aggregator = aggregated.aggregator();
+        let got = call(&mut aggregator, method, target, body, &[MASTERS, &upgrade].concat());
+        got.expect_failure(400, "BadRequest", method);
+        aggregator.expect_closed();
+    }
+    let mut admin = aggregated.connect(AUTHORITY.client_config("admin", &["system:masters"]));
+    call(&mut admin, "GET", &path("default", "upgraded"), "", &[]).expect_status(404, "nothing is created");
+    call(&mut admin, "POST", &target, &body, &upgrade).expect_status(201, "a direct client");
+}
+
+/// kube-apiserver adds `Cache-Control: no-cache, private` to the responses that it forwards.
+#[test]
+fn the_front_proxy_gets_no_cache_control_that_it_adds_itself() {
+    let aggregated = Aggregated::start();
+    let cache_control = |endpoint: &Endpoint, message: &Message| {
+        let mut client = Http2Client::open(endpoint);
+        let key = client.queue(message);
+        let head = client.recv_exchange(key).head.expect("a response");
+        (head.status, head.field("cache-control").map(str::to_owned))
+    };
+    let direct = aggregated.endpoint(AUTHORITY.client_config("admin", &["system:masters"]));
+    for (target, status) in [(collection("default"), 200), (path("default", "missing"), 404)] {
+        let message = Message::new("GET", &target, "");
+        assert_eq!(cache_control(&direct, &message), (status, Some("no-cache, private".to_owned())));
+        let forwarded = message.with("x-remote-user", "admin");
+        assert_eq!(cache_control(&aggregated.aggregator_endpoint(), &forwarded), (status, None));
+    }
 }
 
 #[test]

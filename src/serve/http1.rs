@@ -113,9 +113,14 @@ impl Http1 {
             budget.requests -= 1;
             let (is_last, is_draining) = (&mut self.is_last, self.is_draining);
             let step = self.parser.next_or_keep(input, |request, body, after| {
-                *is_last |= !after.keep_alive || is_draining;
+                let is_refused = cx.from.credentials.is_front_proxy() && is_forwarded_upgrade(request);
+                *is_last |= !after.keep_alive || is_draining || is_refused;
                 let after = Persistence { keep_alive: !*is_last, ..after };
-                let reply = cx.service.call_api(request, body, retry, cx.from, cx.now);
+                let reply = if is_refused {
+                    Reply::Response(cx.service.refuse(Some(request), &no_upgrade()).0)
+                } else {
+                    cx.service.call_api(request, body, retry, cx.from, cx.now)
+                };
                 // Upgrades only in cleartext: over TLS, ALPN has already decided (RFC 9113 §3.1). A connection that
                 // closes after this response is not upgraded.
                 if after.wants_h2c
@@ -390,6 +395,24 @@ fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
         }
     });
     settings.filter(|_| lines == 1)
+}
+
+/// Whether kube-apiserver, as the front proxy, forwards the request as an upgrade (apimachinery `util/httpstream`,
+/// `IsUpgradeRequest`). If the response is neither 101 nor an error, kube-apiserver answers 503. So the server must
+/// refuse such a request before a write takes effect.
+fn is_forwarded_upgrade(request: &RequestHead<'_>) -> bool {
+    let mut found = false;
+    request.fields.for_each(&mut |name, value| {
+        found |= name.eq_ignore_ascii_case(b"connection")
+            && value.windows(b"upgrade".len()).any(|word| word.eq_ignore_ascii_case(b"upgrade"));
+    });
+    found
+}
+
+/// Returns the error for a request that a front proxy forwards as an upgrade.
+#[cold]
+fn no_upgrade() -> ApiError {
+    ApiError::BadRequest { message: "the server does not upgrade connections of a front proxy".into() }
 }
 
 /// Writes a whole response, or the head of a watch. Writes nothing for a job or a waiting request. Returns the work

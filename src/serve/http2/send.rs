@@ -11,6 +11,7 @@ use crate::api::job::Job;
 use crate::clock::Now;
 use crate::form::{Body, Response};
 use crate::hpack::FieldName;
+use crate::http::CacheControl;
 use crate::http2::{ErrorCode, SendField, StreamGone, StreamKey};
 use crate::limits::{
     LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN,
@@ -182,21 +183,25 @@ impl Http2 {
         let date = SendField::repeated(DATE, cx.service.date.as_bytes());
         let mut buffer = itoa::Buffer::new();
         let length = length.map(|length| SendField::repeated(CONTENT_LENGTH, buffer.format(length).as_bytes()));
+        // kube-apiserver adds this value itself to every response, also to those that it forwards.
+        let is_added = self.connection.speaks_for_many() && response.cache_control == CacheControl::NoCache;
+        let skipped = usize::from(is_added);
         if response.has_plain_head() {
-            let fields = [cache_control, content_type, date];
             return match length {
-                None => self.connection.send_head(key, response.status, &fields, is_end, cx.output),
+                None => {
+                    let fields = [cache_control, content_type, date];
+                    self.connection.send_head(key, response.status, &fields[skipped..], is_end, cx.output)
+                }
                 Some(length) => {
-                    let [cache_control, content_type, date] = fields;
                     let fields = [cache_control, content_type, date, length];
-                    self.connection.send_head(key, response.status, &fields, is_end, cx.output)
+                    self.connection.send_head(key, response.status, &fields[skipped..], is_end, cx.output)
                 }
             };
         }
         let warnings: Vec<_> =
             response.warnings.iter().map(|warning| warning.replace(|c: char| c.is_ascii_control(), "")).collect();
         let retry_after = response.retry_after_seconds.to_string();
-        let mut fields = vec![cache_control, date];
+        let mut fields = [cache_control, date][skipped..].to_vec();
         if response.has_content_fields() {
             fields.push(content_type);
             fields.extend(length);
