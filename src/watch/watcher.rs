@@ -101,9 +101,9 @@ impl Watcher {
         matches!(self.progress, Progress::Initial { permit: Some(_), .. })
     }
 
-    /// Checks whether the client leaves a long initial state unread. A long initial state needs a permit, of which there
-    /// are few. A client that reads too slowly may lose its permit to another client, and the watch then ends with an
-    /// error. Returns whether the watcher [still sends a long initial state](Watcher::is_long).
+    /// Checks whether the client leaves a long initial state unread. A long initial state needs one of a few permits. A
+    /// client that reads too slowly may lose its permit to another client, and the watch then ends with an error.
+    /// Returns whether the watcher [still sends a long initial state](Watcher::is_long).
     pub(super) fn check_reading(&mut self, is_parked: bool) -> bool {
         let Progress::Initial { permit: Some(permit), .. } = &self.progress else { return false };
         let is_held = permit.check_reading(is_parked);
