@@ -347,7 +347,8 @@ pub const OUTLIVED_SWEPT_AT_ONCE: usize = 256;
 /// ([`CONNECTION_BODIES_MAX`], [`RECEIVED_BYTES_LOW`]). A request whose body takes more than half of the bytes that are
 /// still free gets 429. So does a request whose head is above
 /// [`FIELD_LIST_BYTES_MAX`](crate::http2::limits::FIELD_LIST_BYTES_MAX), if head and body take more than that. So small
-/// requests find room beside large ones.
+/// requests find room beside large ones. Requests of a front proxy that have long heads and no body may hold only a
+/// quarter of the bytes.
 pub const WAITING_FOR_KEY_MAX: usize = 4_096;
 
 /// Maximum number of requests on all connections that wait until this replica has applied the newest entries of the

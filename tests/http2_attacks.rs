@@ -210,7 +210,7 @@ fn a_user_of_the_front_proxy_may_have_many_groups() {
 }
 
 /// A request that waits keeps its head. So long heads count against the limit on waiting requests, although a read has
-/// no body.
+/// no body. They leave room for the writes of other clients.
 #[test]
 fn waiting_reads_with_long_heads_are_limited() {
     let aggregated = Aggregated::start();
@@ -219,8 +219,10 @@ fn waiting_reads_with_long_heads_are_limited() {
     // The field enters the dynamic table, and 61 octets refer to it. The list counts 62 fields of 4,033 octets.
     let mut field = literal("a", &"v".repeat(4_000));
     field[0] = 0x40;
-    let block = [request, field, vec![0x80 | 62; 61]].concat();
-    let fit = u32::try_from(BODY_BYTES_MAX * CONNECTION_BODIES_MAX / (62 * 4_033)).unwrap();
+    let block = [&request[..], &field, &[0x80 | 62; 61]].concat();
+    // A direct client could send this head: 15 fields. Without the limit, 500 of them would fill the bytes.
+    let shorter = [&request[..], &field, &[0x80 | 62; 14]].concat();
+    let fit = u32::try_from(BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 4 / (62 * 4_033)).unwrap();
     let mut frames = Frames::open(&aggregated.aggregator_endpoint());
     let requests = (0..fit + 5).flat_map(|n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &block));
     frames.send(requests.collect::<Vec<_>>());
@@ -228,6 +230,20 @@ fn waiting_reads_with_long_heads_are_limited() {
     let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
     assert_eq!(frames.status_of(&head), 429);
     assert!((2 * fit - 10..2 * fit + 5).contains(&head.stream), "{head:?}, {fit} fit");
+    let next = 2 * (fit + 5) + 1;
+    let requests = (0..600).flat_map(|n| frame(HEADERS, END_HEADERS | END_STREAM, next + 2 * n, &shorter));
+    frames.send(requests.collect::<Vec<_>>());
+    let stream = next + 2 * 600;
+    let write = request_block("POST", &lease::collection("n"), &[("x-remote-user", "alice")]);
+    let body = frame(DATA, END_STREAM, stream, lease::new("a").as_bytes());
+    frames.send([frame(HEADERS, END_HEADERS, stream, &write), body].concat());
+    // Each head is decoded, since later heads refer to its fields.
+    let (mut at, mut status) = (0, 0);
+    while at != stream {
+        let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
+        (at, status) = (head.stream, frames.status_of(&head));
+    }
+    assert_eq!(status, 201, "a write beside them");
 }
 
 #[test]

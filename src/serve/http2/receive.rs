@@ -13,9 +13,9 @@ use crate::clock::Now;
 use crate::form::Response;
 use crate::hpack::{FieldBuf, NameId};
 use crate::http::{FieldLines, Method, RequestHead, split_query};
-use crate::http2::limits::FIELD_LIST_BYTES_MAX;
+use crate::http2::limits::{FIELD_LIST_BYTES_MAX, STREAMS_MAX};
 use crate::http2::{self, ConnectionError, ErrorCode, Event, StreamKey};
-use crate::limits::LINGER_MS_MAX;
+use crate::limits::{BODY_BYTES_MAX, CONNECTION_BODIES_MAX, LINGER_MS_MAX};
 use crate::schedule::Budget;
 use crate::serve::{self, Context, Service};
 use crate::table::PREFETCH_MAX;
@@ -76,6 +76,13 @@ const SPARE_MAX: usize = 256;
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
 /// Maximum size of a field list that is kept for reuse, in bytes; longer lists are rare.
 const SPARE_FIELDS_BYTES_MAX: usize = 8 * 1024;
+/// Maximum size of an ordinary head, in bytes. Ordinary heads on all streams of a connection, and the quarter of the
+/// bytes for longer heads, leave room for writes.
+const PLAIN_HEAD_BYTES_MAX: usize = 4 * 1024;
+const _: () = assert!(
+    STREAMS_MAX as usize * PLAIN_HEAD_BYTES_MAX + BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 4
+        < BODY_BYTES_MAX * CONNECTION_BODIES_MAX
+);
 
 /// A complete request to serve.
 #[derive(Debug)]
@@ -335,13 +342,19 @@ impl Http2 {
     }
 
     /// Whether a request with a head and a body of these bytes may wait, if it has to. Beside this request, as many
-    /// bytes must remain free for waiting requests. So small requests fit beside large ones. The head counts only if a
-    /// direct client could not send it. Otherwise, a request without a body may always wait, since it is small, and
-    /// mostly a read.
+    /// bytes must remain free for waiting requests. So small requests fit beside large ones. The head of a request with
+    /// a body counts only if a direct client could not send it. A request without a body is mostly a read, and may
+    /// always wait. But with a long head from a front proxy, it may use only a quarter of the bytes. Otherwise some
+    /// hundred reads of a future version, which wait for seconds, would displace the writes of other clients.
     fn may_wait_with(&self, head_bytes: usize, body_bytes: usize, cx: &Context<'_>) -> bool {
         let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
-        let bytes = if head_bytes > FIELD_LIST_BYTES_MAX { head_bytes + body_bytes } else { body_bytes };
-        bytes == 0 || self.waiting_bytes + 2 * bytes <= bytes_max
+        let (bytes, bytes_max) = match body_bytes {
+            0 if head_bytes <= PLAIN_HEAD_BYTES_MAX || !cx.from.credentials.is_front_proxy() => return true,
+            0 => (head_bytes, bytes_max / 4),
+            _ if head_bytes > FIELD_LIST_BYTES_MAX => (head_bytes + body_bytes, bytes_max),
+            _ => (body_bytes, bytes_max),
+        };
+        self.waiting_bytes + 2 * bytes <= bytes_max
     }
 
     /// Resumes the runnable requests and jobs. Returns whether the output became full before all of them were resumed.
