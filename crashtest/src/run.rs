@@ -56,7 +56,8 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     let (complain, complaints) = mpsc::channel();
     let clients: Vec<_> = (0..args.clients)
         .map(|number| {
-            let client = Client::new(number, args.clients, args.node_leases(), seed, complain.clone());
+            let (complain, expects_answers) = (complain.clone(), args.replicas == 0);
+            let client = Client::new(number, args.clients, args.node_leases(), seed, complain, expects_answers);
             let gate = gate.clone();
             thread::spawn(move || client.run(&gate))
         })
@@ -380,7 +381,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Maximum time from the start of the watchers until each watcher has a list. The server is ready before the watchers
 /// start.
 const LISTS_MAX: Duration = Duration::from_secs(60);
-/// In a run with several servers, time after which a client without a response moves to the next server.
+/// In a run with replicas, time after which a client without a response moves to the next server.
 const PATIENCE_OF_REPLICAS: Duration = Duration::from_secs(3);
 /// Approximate number of operations between two lists of all Leases, in a run with replicas. With more than
 /// [`EPOCHS_MAX`] times this number, the epochs are longer.
