@@ -10,7 +10,7 @@ use crate::recorder::Count;
 use crate::span::{Sample, Span};
 use crate::summary::Summary;
 use crate::time_text::push_micros;
-use loadgen_account::Limit;
+use loadgen_account::{BUSY_SHARE, Limit};
 use plot::{Axis, Line, Plot};
 use std::fmt::Write as _;
 
@@ -300,7 +300,10 @@ fn limit_words(summary: &Summary<'_>) -> String {
         Some(Limit::Generator) => "the generator",
         Some(Limit::Server) => "the server",
         None if !summary.is_measured() => "unknown",
-        None if server.is_none() => "not the generator, perhaps the server",
+        // Several processes of the server may share a core, and use it up together.
+        None if server.is_none() || summary.window.server_share() >= Some(BUSY_SHARE) => {
+            "not the generator, perhaps the server"
+        }
         None => "neither server nor generator",
     };
     let server = server.map(|share| format!("busiest process of the server at {} of a core", percent(share)));

@@ -342,7 +342,7 @@ impl Handover {
         }
         if let Some(phase) = self.state.unknown_phase.as_deref() {
             if before.unknown_phase.as_deref() != Some(phase) {
-                tracing::warn!(phase, "unknown phase of the hand-over: this server refuses writes, lists and watches");
+                tracing::warn!(phase, "unknown phase of the hand-over: this server refuses most requests for Leases");
             }
             self.stand_by();
         }
