@@ -12,7 +12,8 @@
 //! of the ring that these ranges overlap. Any other watcher is in one group. When many watchers divide a ring among
 //! them, a change finds only the watchers whose ranges overlap one part: usually one or two.
 //!
-//! Very many watchers of one Lease each have as many groups. So the groups are in [`Shards`].
+//! Very many watchers of one Lease each have as many groups. So the groups are in [`Shards`]. Only the group of
+//! everything is stored apart, since each change needs its members.
 
 use crate::selector::shard::{RingPart, ShardField, ShardHash, ShardSelector};
 use crate::shards::Shards;
@@ -25,8 +26,11 @@ use std::hash::BuildHasher as _;
 /// Groups of watchers. A watcher is identified by the number of its slot.
 #[derive(Debug, Default)]
 pub(super) struct Index {
+    /// Members of the group of everything: the broad watchers.
+    broad: Vec<Member>,
+    /// All other groups.
     groups: Shards<HashTable<(Group, Vec<Member>)>>,
-    /// Number of groups. Without groups, a change is not hashed.
+    /// Number of these other groups. Without them, a change is not hashed.
     len: usize,
     hasher: RandomState,
     /// Number of watchers with a shard selector, by the field that the selector hashes.
@@ -52,6 +56,11 @@ struct GroupRef<'a> {
 }
 
 impl GroupRef<'_> {
+    /// Whether this is the group of everything.
+    fn is_broad(self) -> bool {
+        self.scope.is_empty() && self.part.is_none()
+    }
+
     /// Whether this is `group`.
     fn is(self, group: &Group) -> bool {
         *self.scope == *group.scope && self.part == group.part
@@ -78,18 +87,24 @@ impl Index {
     /// Adds the watcher in `slot`.
     pub(super) fn add(&mut self, slot: u32, range: &Range, shard: Option<&ShardSelector>) -> Places {
         let scope = range.to_string().into_boxed_str();
-        let Self { groups, len, hasher, sharded } = self;
+        let Self { broad, groups, len, hasher, sharded } = self;
         if let Some(shard) = shard {
             sharded[shard.field() as usize] += 1;
         }
         let mut nth = 0;
         let mut join = |part| {
             let group = GroupRef { scope: &scope, part };
-            let hash = hasher.hash_one(group);
-            let is_it = |(known, _): &(Group, Vec<Member>)| group.is(known);
-            let found = groups.of_mut(hash).entry(hash, is_it, |(known, _)| hasher.hash_one(known));
-            let (_, members) = found.or_insert_with(|| (Group { scope: scope.clone(), part }, Vec::new())).into_mut();
-            *len += usize::from(members.is_empty());
+            let members = if group.is_broad() {
+                &mut *broad
+            } else {
+                let hash = hasher.hash_one(group);
+                let is_it = |(known, _): &(Group, Vec<Member>)| group.is(known);
+                let found = groups.of_mut(hash).entry(hash, is_it, |(known, _)| hasher.hash_one(known));
+                let found = found.or_insert_with(|| (Group { scope: scope.clone(), part }, Vec::new()));
+                let (_, members) = found.into_mut();
+                *len += usize::from(members.is_empty());
+                members
+            };
             members.push(Member { slot, nth });
             nth += 1;
             (part, u32::try_from(members.len() - 1).expect("memory ends long before 2^32 watchers"))
@@ -111,6 +126,13 @@ impl Index {
         }
         for (part, place) in &places.parts {
             let group = GroupRef { scope: &places.scope, part: *part };
+            if group.is_broad() {
+                self.broad.swap_remove(*place as usize);
+                if let Some(member) = self.broad.get(*place as usize) {
+                    moved(*member, *place);
+                }
+                continue;
+            }
             let hash = self.hasher.hash_one(group);
             let found = self.groups.of_mut(hash).find_entry(hash, |(known, _)| group.is(known));
             let Ok(mut entry) = found else { continue };
@@ -129,7 +151,7 @@ impl Index {
 
     /// Returns the broad watchers. They watch all Leases without a shard selector, so they read every event in the log.
     pub(super) fn broad(&self) -> &[Member] {
-        self.members("", None)
+        &self.broad
     }
 
     /// Returns the number of watchers with a shard selector.
@@ -141,6 +163,9 @@ impl Index {
     /// selector, `found` also gets a hash. The change concerns this watcher only if its selector contains the hash. If
     /// the change gave a Lease another UID, and so another hash, the same watcher may be found twice.
     pub(super) fn find(&self, event: &Event, mut found: impl FnMut(Member, Option<ShardHash>)) {
+        if self.len == 0 {
+            return;
+        }
         let key = event.after.key().as_str();
         let namespace = &key[..key.len() - event.after.key().parts().1.len()];
         for scope in [key, namespace] {
@@ -163,10 +188,10 @@ impl Index {
     }
 
     fn members(&self, scope: &str, part: Option<Part>) -> &[Member] {
-        if self.len == 0 {
-            return &[];
-        }
         let group = GroupRef { scope, part };
+        if group.is_broad() {
+            return &self.broad;
+        }
         let hash = self.hasher.hash_one(group);
         self.groups.of(hash).find(hash, |(known, _)| group.is(known)).map_or(&[], |(_, members)| members.as_slice())
     }
@@ -185,7 +210,8 @@ impl Index {
         }
         let members = || self.groups.iter().flatten().map(|(_, members)| members);
         assert_eq!(self.len, members().count(), "the number of groups");
-        assert_eq!(count, members().map(Vec::len).sum::<usize>(), "slab and groups");
+        let in_groups = members().map(Vec::len).sum::<usize>();
+        assert_eq!(count, self.broad.len() + in_groups, "slab, broad watchers and groups");
         assert!(!members().any(Vec::is_empty), "a group without members");
     }
 }
