@@ -199,9 +199,7 @@ fn a_built_in_acquisition_during_a_restart_is_kept() {
 fn old_watches_are_fed_until_kube_apiserver_is_registered_again() {
     let Some(rig) = Rig::start("memory") else { return };
     let version = rig.put_built_in("a", "h", EARLY);
-    rig.reach("import", "imported");
-    rig.register(true);
-    rig.reach("serve", "serving");
+    rig.take_over();
     let lease = rig.lease("a");
     assert_eq!(rig.update(lease, &version.to_string(), acquire), 200);
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 201);
@@ -237,9 +235,7 @@ fn a_rollback_by_hand_ends_watches_in_a_quiet_cluster() {
     for is_deleted in [false, true] {
         let Some(rig) = Rig::start("memory") else { return };
         rig.put_built_in("a", "h", EARLY);
-        rig.reach("import", "imported");
-        rig.register(true);
-        rig.reach("serve", "serving");
+        rig.take_over();
         let mut watch = Watch::open(rig.server.endpoint(), &format!("{}?watch=1", collection(NAMESPACE)));
         // Longer than the interval at which the server writes due changes to built-in storage.
         thread::sleep(Duration::from_millis(600));
@@ -279,9 +275,7 @@ fn a_rollback_writes_everything_back_and_sends_clients_to_built_in_storage() {
     for name in ["a", "b", "c"] {
         rig.put_built_in(name, "h", EARLY);
     }
-    rig.reach("import", "imported");
-    rig.register(true);
-    rig.reach("serve", "serving");
+    rig.take_over();
     let mut watch = Watch::open(rig.server.endpoint(), &format!("{}?watch=1", collection(NAMESPACE)));
     let lease = rig.lease("a");
     assert_eq!(rig.update(lease, &version_of(&rig.lease("a")), renew), 200);
@@ -321,9 +315,7 @@ fn a_deletion_just_before_a_crash_reaches_built_in_storage() {
     let Some(mut rig) = Rig::start("disk") else { return };
     rig.put_built_in("a", "h", EARLY);
     rig.put_built_in("b", "h", EARLY);
-    rig.reach("import", "imported");
-    rig.register(true);
-    rig.reach("serve", "serving");
+    rig.take_over();
     assert_eq!(rig.call("DELETE", &path(NAMESPACE, "a"), "").0, 200);
     rig.server.kill();
     rig.server.restart();
@@ -337,9 +329,7 @@ fn a_restored_built_in_storage_gets_the_changes_since_the_backup_again() {
     let Some(mut rig) = Rig::start("disk") else { return };
     rig.put_built_in("a", "h", EARLY);
     rig.put_built_in("b", "h", EARLY);
-    rig.reach("import", "imported");
-    rig.register(true);
-    rig.reach("serve", "serving");
+    rig.take_over();
     let backup = |data: &Path| data.with_extension("backup");
     rig.etcd.restart_after(|data| {
         let copied = Command::new("cp").arg("-r").arg(data).arg(backup(data)).status();
@@ -390,8 +380,7 @@ fn a_hand_over_of_many_leases_loses_none() {
         // kube-apiserver deletes most of the Leases. The next takeover must delete the same ones here.
         rig.register(false);
         let [first, end] = ["l0100", "l2900"].map(|name| BASE64_STANDARD.encode(key(name)));
-        let range = json!({"key": first, "range_end": end});
-        rig.etcd.call("kv/deleterange", &range.to_string()).expect("an answer");
+        rig.ask_etcd("kv/deleterange", &json!({"key": first, "range_end": end}));
         rig.reach("import", "imported");
         assert_eq!(rig.annotation("message"), "200 Leases are here");
         for (name, status) in [("l0099", 200), ("l0100", 404), ("l2899", 404), ("l2900", 200)] {
@@ -404,9 +393,7 @@ fn a_hand_over_of_many_leases_loses_none() {
 fn outdated_leases_are_not_written_after_a_rollback() {
     let Some(mut rig) = Rig::start("disk") else { return };
     rig.put_built_in("a", "h", EARLY);
-    rig.reach("import", "imported");
-    rig.register(true);
-    rig.reach("serve", "serving");
+    rig.take_over();
     rig.reach("freeze", "written-back");
     rig.register(false);
     eventually("the end of the rollback", || rig.step() == "not-ours");
@@ -460,9 +447,7 @@ fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
     for storage in ["memory", "disk"] {
         let Some(rig) = Rig::start(storage) else { return };
         rig.put_built_in("a", "h", EARLY);
-        rig.reach("import", "imported");
-        rig.register(true);
-        rig.reach("serve", "serving");
+        rig.take_over();
         rig.etcd.signal("STOP");
         assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("fed")).0, 201);
         // Longer than the interval at which the server writes due changes to built-in storage. So its command contains
@@ -505,9 +490,7 @@ fn a_second_import_replaces_the_leases_with_built_in_storage() {
     let Some(rig) = Rig::start("disk") else { return };
     rig.put_built_in("a", "h", EARLY);
     rig.put_built_in("b", "h", EARLY);
-    rig.reach("import", "imported");
-    rig.register(true);
-    rig.reach("serve", "serving");
+    rig.take_over();
     // An operator registers kube-apiserver again by hand, and its clients undo a creation and a deletion of this
     // server. The next import must replace this server's Leases by the content of built-in storage.
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("ghost")).0, 201);

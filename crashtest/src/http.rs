@@ -121,3 +121,25 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 
 /// Maximum number of bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread::{self, JoinHandle};
+
+    /// Starts a server that reads a request on each connection, sends the next of these responses, and closes the
+    /// connection. Returns its port, and its thread, which ends after the last response.
+    pub(crate) fn serve(responses: Vec<Vec<u8>>) -> (u16, JoinHandle<()>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let server = thread::spawn(move || {
+            for response in responses {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                assert!(stream.read(&mut [0; 4096]).expect("a request") > 0);
+                stream.write_all(&response).expect("a response");
+            }
+        });
+        (port, server)
+    }
+}

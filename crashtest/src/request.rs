@@ -72,19 +72,12 @@ fn outcome(action: Action, answer: &Answer) -> Result<Outcome, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read as _, Write as _};
-    use std::net::{Ipv4Addr, TcpListener};
+    use crate::http::tests::serve;
     use std::time::Duration;
 
     /// Sends the request for a list to a server that answers with these bytes and closes the connection.
-    fn list_of(bytes: &'static [u8]) -> io::Result<(Result<Outcome, String>, bool)> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        let server = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a connection");
-            assert!(stream.read(&mut [0; 1024]).expect("a request") > 0);
-            stream.write_all(bytes).expect("a response");
-        });
+    fn list_of(bytes: &[u8]) -> io::Result<(Result<Outcome, String>, bool)> {
+        let (port, server) = serve(vec![bytes.to_vec()]);
         let mut connection = Connection::open(port, Duration::from_secs(10)).expect("a connection");
         let done = perform(&mut connection, 0, 0, Action::List(None), None);
         server.join().expect("a request was answered");

@@ -414,24 +414,15 @@ const WATCHERS: [(Scope, bool); 10] = [
 mod tests {
     use super::*;
     use crate::history::Seen;
+    use crate::http::tests::serve;
     use crate::object;
-    use std::io::{Read as _, Write as _};
-    use std::net::{Ipv4Addr, TcpListener};
 
     /// Writes a sentinel to a server that answers with these statuses, one for each connection.
-    fn write_to(statuses: &'static [u16], patience: Duration) -> Result<(), String> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        let server = thread::spawn(move || {
-            let seen = Seen { key: LOCK_0, version: 42, uid: 1, op: 7, holder: 0, hash: 0 };
-            let body = object::body(LOCK_0, 0, 7, Some(&seen));
-            for status in statuses {
-                let (mut stream, _) = listener.accept().expect("a connection");
-                assert!(stream.read(&mut [0; 4096]).expect("a request") > 0);
-                let head = format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n", body.len());
-                stream.write_all((head + &body).as_bytes()).expect("a response");
-            }
-        });
+    fn write_to(statuses: &[u16], patience: Duration) -> Result<(), String> {
+        let seen = Seen { key: LOCK_0, version: 42, uid: 1, op: 7, holder: 0, hash: 0 };
+        let body = object::body(LOCK_0, 0, 7, Some(&seen));
+        let respond = |status: &u16| format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let (port, server) = serve(statuses.iter().map(|status| respond(status).into_bytes()).collect());
         let written = write_sentinel(&Gate::new(vec![port], Duration::from_secs(10), 1), 7, LOCK_0, patience);
         server.join().expect("all requests were answered");
         written

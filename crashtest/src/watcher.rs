@@ -213,18 +213,11 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read as _, Write as _};
-    use std::net::{Ipv4Addr, TcpListener};
+    use crate::http::tests::serve;
 
     /// Lists from a server that answers with these bytes, and pauses as after a failure.
-    fn check_failed_list(bytes: &'static [u8]) {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        let server = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a connection");
-            assert!(stream.read(&mut [0; 1024]).expect("a request") > 0);
-            stream.write_all(bytes).expect("a response");
-        });
+    fn check_failed_list(bytes: &[u8]) {
+        let (port, server) = serve(vec![bytes.to_vec()]);
         let (watcher, mut last) = (Watcher::new(Scope::All, false), None);
         let gate = Gate::new(vec![port], Duration::from_secs(10), 1);
         let failed = watcher.list(&gate, &mut last, 0, false).expect_err("no list");

@@ -67,8 +67,13 @@ impl Rig {
     /// Returns the key and the value of a Lease in built-in storage, as etcd's gateway shows them; null if it has none.
     fn stored(&self, name: &str) -> Value {
         let key = BASE64_STANDARD.encode(key(name));
-        let answer = self.etcd.call("kv/range", &format!(r#"{{"key":"{key}"}}"#)).expect("an answer");
-        serde_json::from_str::<Value>(&answer).expect("JSON")["kvs"][0].clone()
+        self.ask_etcd("kv/range", &json!({"key": key}))["kvs"][0].clone()
+    }
+
+    /// Sends a request to etcd's gateway. Returns the answer.
+    pub(crate) fn ask_etcd(&self, path: &str, body: &Value) -> Value {
+        let answer = self.etcd.call(path, &body.to_string()).expect("an answer");
+        serde_json::from_str(&answer).expect("JSON")
     }
 
     /// Gives a Lease of built-in storage to `holder` if its last write there still has `revision`. Returns whether it
@@ -79,8 +84,7 @@ impl Rig {
             "compare": [{"key": key, "target": "MOD", "mod_revision": revision.to_string()}],
             "success": [{"request_put": {"key": key, "value": value}}],
         });
-        let answer = self.etcd.call("kv/txn", &transaction.to_string()).expect("an answer");
-        serde_json::from_str::<Value>(&answer).expect("JSON")["succeeded"] == true
+        self.ask_etcd("kv/txn", &transaction)["succeeded"] == true
     }
 
     /// Writes Leases as JSON to built-in storage, up to 100 in each transaction.
@@ -92,8 +96,8 @@ impl Rig {
                 json!({"request_put": {"key": key, "value": value}})
             };
             let transaction = json!({"success": names.iter().map(put).collect::<Vec<_>>()});
-            let answer = self.etcd.call("kv/txn", &transaction.to_string()).expect("an answer");
-            assert_eq!(serde_json::from_str::<Value>(&answer).expect("JSON")["succeeded"], true, "{answer}");
+            let answer = self.ask_etcd("kv/txn", &transaction);
+            assert_eq!(answer["succeeded"], true, "{answer}");
         }
     }
 
@@ -101,8 +105,7 @@ impl Rig {
     pub(crate) fn count_built_in(&self) -> usize {
         let [first, end] = ["/registry/leases/", "/registry/leases0"].map(|text| BASE64_STANDARD.encode(text));
         let range = json!({"key": first, "range_end": end, "count_only": true});
-        let answer = self.etcd.call("kv/range", &range.to_string()).expect("an answer");
-        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        let answer = self.ask_etcd("kv/range", &range);
         answer["count"].as_str().expect("a count").parse().expect("a number")
     }
 
@@ -113,7 +116,7 @@ impl Rig {
     /// Deletes a key of kube-apiserver's etcd.
     pub(crate) fn delete(&self, key: &str) {
         let key = BASE64_STANDARD.encode(key);
-        self.etcd.call("kv/deleterange", &format!(r#"{{"key":"{key}"}}"#)).expect("an answer");
+        self.ask_etcd("kv/deleterange", &json!({"key": key}));
     }
 
     /// Replaces the APIService of the group. With `is_ours` it names this server's Service, so kube-apiserver forwards
@@ -121,6 +124,13 @@ impl Rig {
     pub(crate) fn register(&self, is_ours: bool) {
         let service = if is_ours { json!({"name": "coordination-apiserver"}) } else { Value::Null };
         self.etcd.put(API_SERVICE, json!({"spec": {"service": service}}).to_string().as_bytes());
+    }
+
+    /// Moves the Leases from built-in storage to this server, as `takeover` does.
+    pub(crate) fn take_over(&self) {
+        self.reach("import", "imported");
+        self.register(true);
+        self.reach("serve", "serving");
     }
 
     /// Requests a phase of the hand-over, and waits until the server has reached `step` of the phase.
