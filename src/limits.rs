@@ -119,8 +119,8 @@ pub const EVENTS_PER_TURN: usize = 256;
 /// a tenth of a second.
 pub const CONNECTIONS_PER_TURN: usize = 256;
 
-/// Time budget in a turn for connections that end, in µs. The last connection may exceed the budget. To close one takes
-/// some ten microseconds, and a load balancer that dies ends thousands at once. The budget applies separately to:
+/// Time budget in a turn for connections that end, in µs. The last connection may exceed the budget. A load balancer
+/// that dies ends thousands at once. To end 19,000 watches took 0.14 s. The budget applies separately to:
 ///
 /// - connections whose peer is gone, or that the server ends because it stops or is cut off from etcd;
 /// - connections that are past their deadline;

@@ -1,6 +1,6 @@
 //! [`Shards`]: many small hash tables instead of a large one.
 //!
-//! A growing hash table moves all its entries at once. With a million entries, this takes about 20 ms, and every
+//! A growing hash table moves all its entries at once. With a million entries, this takes 17 to 26 ms, and every
 //! request would wait. So the hash of a key selects one of many small tables (shards). Each shard grows separately,
 //! within some tens of microseconds.
 

@@ -220,7 +220,7 @@ fn waiting_reads_with_long_heads_are_limited() {
     let mut field = literal("a", &"v".repeat(4_000));
     field[0] = 0x40;
     let block = [&request[..], &field, &[0x80 | 62; 61]].concat();
-    // A direct client could send this head: 15 fields. Without the limit, 500 of them would fill the bytes.
+    // A direct client could send this head: 15 fields. Without the limit, 600 of them would fill the bytes.
     let shorter = [&request[..], &field, &[0x80 | 62; 14]].concat();
     let fit = u32::try_from(BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 4 / (62 * 4_033)).unwrap();
     let mut frames = Frames::open(&aggregated.aggregator_endpoint());

@@ -9,8 +9,8 @@ use crate::table::copy::TableCopy;
 use crate::table::object::Object;
 use crate::table::snapshot::Stepped;
 
-/// Maximum number of Leases that one call of [`Encoding::step`] examines. To encode a million Leases takes a second.
-/// Requests would wait for so long if one turn of the event loop encoded them all.
+/// Maximum number of Leases that one call of [`Encoding::step`] examines. Requests would wait if one turn of the
+/// event loop encoded all Leases.
 pub(super) const LEASES_PER_STEP: usize = 1_000;
 /// Number of encoded bytes after which [`Encoding::step`] returns.
 const BYTES_PER_STEP: usize = 1 << 20;

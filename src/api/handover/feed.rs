@@ -26,8 +26,8 @@ pub(super) const RENEWAL_MS: u64 = 10_000;
 /// Maximum number of Leases that one call of [`Feed::take_in`] queues although they have not changed. With more, the
 /// call would delay all requests.
 const UNCHANGED_PER_CALL: usize = 2_000;
-/// Maximum number of changes that one call of [`Feed::take_in`] reads from the event log. To read so many takes some
-/// milliseconds. After a write to built-in storage that took seconds, the log may have many more.
+/// Maximum number of changes that one call of [`Feed::take_in`] reads from the event log. More would delay requests.
+/// After a write to built-in storage that took seconds, the log may have many more.
 const CHANGES_PER_CALL: usize = 5_000;
 
 /// The Leases whose newest change may not be in built-in storage yet.

@@ -20,7 +20,7 @@
 //! The APIService is local if it names no Service, so that kube-apiserver serves the built-in Leases itself. When
 //! another replica becomes the active one, the worker of that replica begins the phase again with a complete read.
 //!
-//! All Leases together would delay requests by up to a second. So each turn of the event loop imports, encodes and
+//! A million Leases together would delay requests by a second. So each turn of the event loop imports, encodes and
 //! compares only some of the Leases.
 
 use super::Mode;
