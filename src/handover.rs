@@ -135,15 +135,14 @@ impl Step {
 /// A Lease in built-in storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredLease {
-    /// `namespace/name`
-    pub key: String,
     /// Revision of the last write of the Lease in etcd, which is the `resourceVersion` of the Lease.
     pub revision: u64,
     /// The Lease, encoded as kube-apiserver stores it in etcd, or as JSON.
     pub value: Vec<u8>,
 }
 
-/// Leases that were read from built-in storage, by key; `None` for a Lease that was deleted since the previous read.
+/// Leases that were read from built-in storage. The key is `namespace/name`. The value is `None` for a Lease that was
+/// deleted since the previous read.
 pub type ReadLeases = BTreeMap<String, Option<StoredLease>>;
 
 /// A word in an annotation that is no phase or step of this release.

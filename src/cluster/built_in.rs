@@ -27,10 +27,8 @@ const RETRY: Duration = Duration::from_millis(250);
 pub enum BuiltInChange {
     /// All built-in Leases, from a list.
     All(ReadLeases),
-    /// A built-in Lease that was created or changed.
-    Present(StoredLease),
-    /// The key of a built-in Lease that was deleted.
-    Gone(String),
+    /// The key of a built-in Lease that was created, changed or deleted, and its new state; `None` after a deletion.
+    Changed(String, Option<StoredLease>),
     /// A list or a watch has failed for this reason. The next event is a list, or another failure.
     Failed(String),
 }
@@ -106,12 +104,9 @@ async fn follow_run(api: &Api<BuiltInLease>, send: impl Fn(BuiltInChange) -> boo
     let (mut refused, followed) = (None, Followed::built_in());
     let ended = list_and_watch(api, None, &followed, |seen| {
         let change = match seen {
-            Seen::All(leases) => {
-                let read = leases.iter().map(|lease| stored(lease).map(|lease| (lease.key.clone(), Some(lease))));
-                read.collect::<Result<_, _>>().map(BuiltInChange::All)
-            }
-            Seen::Present(lease) => stored(&lease).map(BuiltInChange::Present),
-            Seen::Gone(lease) => Ok(BuiltInChange::Gone(key(&lease))),
+            Seen::All(leases) => leases.iter().map(stored).collect::<Result<_, _>>().map(BuiltInChange::All),
+            Seen::Present(lease) => stored(&lease).map(|(key, lease)| BuiltInChange::Changed(key, lease)),
+            Seen::Gone(lease) => Ok(BuiltInChange::Changed(key(&lease), None)),
         };
         match change {
             Ok(change) => send(change),
@@ -130,11 +125,11 @@ fn key(lease: &BuiltInLease) -> String {
     format!("{}/{}", metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
 
-/// Converts a Lease of kube-apiserver to a stored Lease.
+/// Converts a Lease of kube-apiserver to an entry of [`ReadLeases`].
 ///
 /// # Errors
 /// The Lease is not from built-in storage, or has no valid `resourceVersion`.
-fn stored(lease: &BuiltInLease) -> Result<StoredLease, String> {
+fn stored(lease: &BuiltInLease) -> Result<(String, Option<StoredLease>), String> {
     let key = key(lease);
     let version = lease.metadata.resource_version.as_deref().unwrap_or_default();
     let revision = version.parse().map_err(|_| format!("{key} has the resourceVersion {version:?}"))?;
@@ -144,7 +139,7 @@ fn stored(lease: &BuiltInLease) -> Result<StoredLease, String> {
         return Err("kube-apiserver already forwards Leases to this server".to_owned());
     }
     let value = serde_json::to_vec(lease).map_err(|error| format!("{key}: {error}"))?;
-    Ok(StoredLease { key, revision, value })
+    Ok((key, Some(StoredLease { revision, value })))
 }
 
 #[cfg(test)]
@@ -160,7 +155,8 @@ mod tests {
 
     #[test]
     fn a_lease_without_a_built_in_version_is_refused() {
-        assert_eq!(stored(&lease("a", "42")).map(|lease| (lease.key, lease.revision)), Ok(("n/a".to_owned(), 42)));
+        let read = stored(&lease("a", "42")).map(|(key, lease)| (key, lease.map(|lease| lease.revision)));
+        assert_eq!(read, Ok(("n/a".to_owned(), Some(42))));
         let ours = BUILT_IN_VERSIONS_END.to_string();
         for version in [ours.as_str(), "", "-1"] {
             assert!(stored(&lease("a", version)).is_err(), "{version}");
@@ -173,7 +169,7 @@ mod tests {
         let waker = Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
         let (mut changes, requests) = built_in(Arc::new(waker));
         let send = |change| requests.events.send((requests.wanted.borrow().expect("a run"), change));
-        let gone = |key: &str| BuiltInChange::Gone(key.to_owned());
+        let gone = |key: &str| BuiltInChange::Changed(key.to_owned(), None);
         changes.begin();
         assert!(send(gone("n/a")));
         changes.begin();

@@ -202,11 +202,8 @@ impl Client {
             let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
             Ok(grpc.streaming(request, path, codec).await?.into_inner())
         };
-        match timeout(ATTEMPT_MIN, open).await {
-            Ok(Ok(answers)) => Ok(answers),
-            Ok(Err(status)) => Err(self.failed(status)),
-            Err(_) => Err(self.failed(Status::deadline_exceeded("no answer"))),
-        }
+        let opened = timeout(ATTEMPT_MIN, open).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
+        opened.map_err(|status| self.failed(status))
     }
 
     /// Returns the next answer of a watch; `None` after the end of the watch. An answer that cannot be decoded ends the

@@ -26,7 +26,7 @@ pub struct Place<'p> {
     /// Waits until the port may have an event.
     pub wait: Box<dyn FnMut() + 'p>,
     /// Waits until every live replica of the store has written to it. Does nothing for a store with one writer.
-    pub await_replicas: Box<dyn FnMut() + 'p>,
+    pub await_replicas: Box<dyn FnOnce() + 'p>,
 }
 
 /// Result of a migration.
@@ -57,8 +57,6 @@ pub fn migrate(
 ) -> Result<Migrated, EngineError> {
     // The old store stays locked until the new store is complete, so that no server writes to the old store.
     let mut old = Old::load(from)?;
-    (old.await_replicas)();
-    old.check_unused()?;
     let mut to = open_new()?;
     to.prepare()?;
     let wall_us = i64::try_from(to.config.wall_us).unwrap_or(i64::MAX);
@@ -86,11 +84,10 @@ struct Old<'p> {
     table: Table,
     journal: Journal,
     wait: Box<dyn FnMut() + 'p>,
-    await_replicas: Box<dyn FnMut() + 'p>,
 }
 
 impl<'p> Old<'p> {
-    /// Loads the Leases of a store.
+    /// Loads the Leases of a store, and checks that no live replica writes to it.
     fn load(mut from: Place<'p>) -> Result<Self, EngineError> {
         let Opened { has_manifest, has_entries, snapshots } = from.open()?;
         // If only the manifest is missing, the journal reports damage. If all is missing, it would create a store.
@@ -107,7 +104,10 @@ impl<'p> Old<'p> {
                 wait();
             }
         }
-        Ok(Self { table, journal, wait, await_replicas })
+        let mut old = Self { table, journal, wait };
+        await_replicas();
+        old.check_unused()?;
+        Ok(old)
     }
 
     /// Checks that no replica has written to the store since it was loaded.

@@ -130,10 +130,7 @@ impl Copier {
                     self.imports.put(leases, true);
                     self.has_listed = true;
                 }
-                BuiltInChange::Present(lease) => {
-                    self.imports.put(ReadLeases::from([(lease.key.clone(), Some(lease))]), false);
-                }
-                BuiltInChange::Gone(key) => self.imports.put(ReadLeases::from([(key, None)]), false),
+                BuiltInChange::Changed(key, lease) => self.imports.put(ReadLeases::from([(key, lease)]), false),
                 BuiltInChange::Failed(why) => {
                     self.errors += 1;
                     tracing::warn!(why, "cannot follow the built-in Leases");

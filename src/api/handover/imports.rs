@@ -84,7 +84,6 @@ impl Imports {
     /// Imports some queued Leases into the table. The journal rejects a change if another write of the Lease came
     /// first. This function then queues the Lease again, unless a later read has queued it.
     pub(super) fn take_in(&mut self, table: &mut Table, storage: &mut Storage, decoder: &mut Decoder, now: Now) {
-        let mut retried = Vec::new();
         self.submitted = std::mem::take(&mut self.submitted)
             .into_iter()
             .filter_map(|(key, read, ticket)| {
@@ -92,16 +91,14 @@ impl Imports {
                     return Some((key, read, ticket));
                 }
                 if !matches!(ticket.take(), Outcome::Applied(_)) {
-                    retried.push((key, read));
+                    // The queue may have a later state of the Lease. If the loop below took the later state first, this
+                    // earlier state would be imported after it.
+                    self.incoming.entry(key).or_insert(read);
                 }
                 None
             })
             .collect();
-        // The queue may have a later state of such a Lease. If the loop below took the later state first, this earlier
-        // state would be imported after it.
-        for (key, read) in retried.drain(..) {
-            self.incoming.entry(key).or_insert(read);
-        }
+        let mut retried = Vec::new();
         for _ in 0..TAKEN_IN_PER_TURN {
             if self.submitted.len() >= SUBMITTED_MAX {
                 break;
@@ -191,7 +188,7 @@ fn change_of(
         return Ok(None);
     }
     let Some(stored) = read else { return Ok(gone(table, key)) };
-    let lease = decode(stored, decoder)?;
+    let lease = decode(key, stored, decoder)?;
     Ok(if is_own(&lease.metadata) { None } else { taken_in(table, lease) })
 }
 
@@ -220,9 +217,9 @@ mod tests {
 
     /// Returns a Lease as it was read, with its key.
     fn read(namespace: &str, name: &str) -> (String, Option<StoredLease>) {
-        let (key, mut value) = (format!("{namespace}/{name}"), Vec::new());
+        let mut value = Vec::new();
         encode_lease_into(&mut value, &lease(namespace, name), None, API_VERSION);
-        (key.clone(), Some(StoredLease { key, revision: 42, value }))
+        (format!("{namespace}/{name}"), Some(StoredLease { revision: 42, value }))
     }
 
     /// Runs one turn. Returns the number of changes of the table.
@@ -296,7 +293,7 @@ mod tests {
     fn a_later_read_replaces_a_lease_that_cannot_be_decoded() {
         let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
         let (key, readable) = read("n", "a");
-        let unreadable = || Some(StoredLease { key: key.clone(), revision: 41, value: b"k8s:enc:x".to_vec() });
+        let unreadable = || Some(StoredLease { revision: 41, value: b"k8s:enc:x".to_vec() });
         let mut imports = Imports::default();
         for (later, is_complete) in [(readable, false), (None, false), (None, true)] {
             imports.put(ReadLeases::from([(key.clone(), unreadable())]), false);

@@ -15,22 +15,23 @@ const ENCRYPTED: &[u8] = b"k8s:enc:";
 /// Prefix of a stored value in protobuf.
 const PROTOBUF: &[u8] = b"k8s\0";
 
-/// Decodes a value of built-in storage. The decoded Lease has its `resourceVersion` in built-in storage.
+/// Decodes a value of built-in storage. `key` is the key of the Lease. The decoded Lease has its `resourceVersion` in
+/// built-in storage.
 ///
 /// # Errors
 /// The reason why the value cannot be decoded.
-pub(super) fn decode(stored: &StoredLease, decoder: &mut Decoder) -> Result<Lease, String> {
+pub(super) fn decode(key: &str, stored: &StoredLease, decoder: &mut Decoder) -> Result<Lease, String> {
     let value = stored.value.as_slice();
     if value.starts_with(ENCRYPTED) {
-        return Err(format!("{} is encrypted at rest", stored.key));
+        return Err(format!("{key} is encrypted at rest"));
     }
     let decoded = match value.starts_with(PROTOBUF) {
         true => protobuf::decode_lease(value, ApiVersion::V1),
         false => decoder.decode_lease(value, ApiVersion::V1),
     };
-    let decoded = decoded.map_err(|error| format!("{}: {}", stored.key, error.status().message))?;
+    let decoded = decoded.map_err(|error| format!("{key}: {}", error.status().message))?;
     if let Some(complaint) = validate_entry_count(decoded.entries).first() {
-        return Err(format!("{}: {}: {}", stored.key, complaint.field, complaint.body()));
+        return Err(format!("{key}: {}: {}", complaint.field, complaint.body()));
     }
     let mut lease = decoded.lease;
     lease.metadata.resource_version = format_compact!("{}", stored.revision);
@@ -116,15 +117,15 @@ mod tests {
         let json = br#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"a","namespace":"n",
             "uid":"u"},"spec":{"holderIdentity":"h","renewTime":"1970-01-01T00:00:07.000000Z"}}"#;
         for value in [protobuf, json.to_vec()] {
-            let read = decode(&StoredLease { key: "n/a".into(), revision: 42, value }, &mut decoder);
+            let read = decode("n/a", &StoredLease { revision: 42, value }, &mut decoder);
             assert_eq!(read, Ok(lease("h", 7_000_000, "42")));
         }
         // Of too many labels, the decoder keeps only the first ones. So `decode` must refuse such a Lease.
         let labels: Vec<_> = (0..=METADATA_ENTRIES_MAX).map(|n| format!(r#""{n}":"1""#)).collect();
         let long = format!(r#"{{"metadata":{{"labels":{{{}}}}}}}"#, labels.join(",")).into_bytes();
         for value in [&b"k8s:enc:aescbc:v1:key1:x"[..], b"k8s\0x", b"{", &long] {
-            let stored = StoredLease { key: "n/a".into(), revision: 42, value: value.to_vec() };
-            let error = decode(&stored, &mut decoder).expect_err("no Lease");
+            let stored = StoredLease { revision: 42, value: value.to_vec() };
+            let error = decode("n/a", &stored, &mut decoder).expect_err("no Lease");
             assert!(error.starts_with("n/a"), "{error}");
         }
     }

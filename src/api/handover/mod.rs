@@ -336,15 +336,15 @@ impl Handover {
             let (phase, step) = (self.state.phase.map(Phase::name), self.state.step.map(Step::name));
             tracing::info!(phase, step, "the hand-over of Leases has a new phase or step");
             if self.state.phase.is_none() {
-                // Somebody has deleted the Lease of the hand-over, so no later turn continues the work.
+                // Somebody has deleted the Lease of the hand-over, or only a newer release knows the phase. So no later
+                // turn continues the work.
                 self.stand_by();
             }
         }
-        if let Some(phase) = self.state.unknown_phase.as_deref() {
-            if before.unknown_phase.as_deref() != Some(phase) {
-                tracing::warn!(phase, "unknown phase of the hand-over: this server refuses most requests for Leases");
-            }
-            self.stand_by();
+        if let Some(phase) = self.state.unknown_phase.as_deref()
+            && before.unknown_phase.as_deref() != Some(phase)
+        {
+            tracing::warn!(phase, "unknown phase of the hand-over: this server refuses most requests for Leases");
         }
         if self.mode == Mode::Frozen && mode_before != Mode::Frozen {
             self.ends_watches = true;

@@ -171,7 +171,7 @@ fn unknown_leases_of_built_in_storage_are_deleted_in_steps() {
     assert_eq!(written(rig.turn(0)).len(), 1, "the feed begins with all Leases");
     rig.answer_written();
     assert_eq!(rig.turn(1_000), READ_ALL);
-    let stored = |key: String| (key.clone(), Some(StoredLease { key, revision: 42, value: Vec::new() }));
+    let stored = |key: String| (key, Some(StoredLease { revision: 42, value: Vec::new() }));
     let unknown: Vec<_> = (0..2 * COMPARED_PER_TURN).map(|number| format!("n/u{number:04}")).collect();
     let known = ["n/l0000".to_owned()];
     let leases = known.into_iter().chain(unknown.iter().cloned()).map(stored).collect();

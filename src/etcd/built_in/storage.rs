@@ -95,10 +95,15 @@ impl BuiltInStorage {
             self.revision = 0;
         }
         let (keys, revision) = self.range(0, !is_complete, 0).await?;
-        if !is_complete && keys.iter().any(|kv| self.contradicts(kv)) {
-            return Err(Failure::Lost("Leases went back: etcd was restored".to_owned()));
+        let mut present = HashSet::new();
+        for kv in &keys {
+            let Some(key) = self.key_of(kv) else { continue };
+            // Before a complete read, no Lease is known that could go back.
+            if went_back(self.seen.get(&key), kv.mod_revision, self.revision) {
+                return Err(Failure::Lost("Leases went back: etcd was restored".to_owned()));
+            }
+            present.insert(key);
         }
-        let present: HashSet<_> = keys.iter().filter_map(|kv| self.key_of(kv)).collect();
         let values = match is_complete {
             true => keys,
             false => self.range(revision, false, self.revision.cast_signed().saturating_add(1)).await?.0,
@@ -109,7 +114,7 @@ impl BuiltInStorage {
             let seen = Seen { revision: kv.mod_revision, hash: XxHash3_64::oneshot(&kv.value) };
             if self.seen.insert(key.clone(), seen) != Some(seen) {
                 let revision = kv.mod_revision.cast_unsigned();
-                leases.insert(key.clone(), Some(StoredLease { key, revision, value: kv.value }));
+                leases.insert(key, Some(StoredLease { revision, value: kv.value }));
             }
         }
         let deleted: Vec<_> = self.seen.keys().filter(|key| !present.contains(*key)).cloned().collect();
@@ -150,12 +155,6 @@ impl BuiltInStorage {
                 _ => return Ok((found, request.revision)),
             }
         }
-    }
-
-    /// Whether a Lease in etcd contradicts the last read. A restore of etcd may raise all later revisions. Then the
-    /// revision of etcd does not go back, but the revisions of Leases do.
-    fn contradicts(&self, kv: &KeyValue) -> bool {
-        self.key_of(kv).is_some_and(|key| went_back(self.seen.get(&key), kv.mod_revision, self.revision))
     }
 
     fn key_of(&self, kv: &KeyValue) -> Option<String> {
@@ -289,6 +288,9 @@ impl BuiltInStorage {
 /// Whether a Lease has gone back to an earlier state. `revision` is that of the Lease's last write. `read_at` is the
 /// revision of the last read, which has seen each write up to `read_at`. This process may have written the Lease since.
 /// So any other revision of the Lease is later than both.
+///
+/// A restore of etcd may raise all later revisions. Then the revision of etcd does not go back, but the revisions of
+/// Leases do.
 fn went_back(seen: Option<&Seen>, revision: i64, read_at: u64) -> bool {
     let known = seen.map_or(0, |seen| seen.revision);
     revision != known && revision <= known.max(read_at.cast_signed())

@@ -19,7 +19,7 @@ fn place(store: &Store) -> Place<'static> {
     }
 }
 
-fn place_of_replicas<'p>(store: &SharedStore, await_replicas: impl FnMut() + 'p) -> Place<'p> {
+fn place_of_replicas<'p>(store: &SharedStore, await_replicas: impl FnOnce() + 'p) -> Place<'p> {
     Place {
         port: Box::new(SharedPort::new(store)),
         config: Config { is_shared: true, ..Config::new("shared", 5) },
