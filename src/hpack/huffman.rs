@@ -12,9 +12,8 @@ use super::DecodeError;
 /// unspecified.
 pub(super) fn decode_into(src: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let start = out.len();
-    // No code is shorter than five bits. Two more octets are needed, since the loop always writes both symbols of an
-    // entry.
-    out.resize(start + src.len() * 8 / 5 + 2, 0);
+    // No code is shorter than five bits. The loop writes eight octets at a time.
+    out.resize(start + src.len() * 8 / 5 + 8, 0);
     let written = decode_to_slice(src, out.get_mut(start..).unwrap_or_default())?;
     out.truncate(start + written);
     Ok(())
@@ -51,68 +50,123 @@ pub(super) fn encode_into(src: &[u8], out: &mut Vec<u8>) {
 }
 
 /// The loop of [`decode_into`]. Returns the number of octets written to `dst`.
-/// ```text
-///  acc   |<---- bits: not yet decoded ---->|<- nothing yet, or a part of the next octet ->|
-///        63                                                                               0
-/// ```
 fn decode_to_slice(src: &[u8], dst: &mut [u8]) -> Result<usize, DecodeError> {
     let mut at = 0;
     let mut rest = src;
-    let mut acc = 0_u64;
-    let mut bits = 0_u32;
+    let mut input = Input { acc: 0, bits: 0 };
     loop {
-        if let Some(chunk) = rest.first_chunk::<8>() {
-            acc |= u64::from_be_bytes(*chunk) >> bits;
-            let taken = (63 - bits) / 8;
-            bits += taken * 8;
-            rest = rest.get(taken as usize..).unwrap_or_default();
+        let symbols = if let Some(chunk) = rest.first_chunk::<8>() {
+            rest = rest.get(input.fill(*chunk)..).unwrap_or_default();
+            input.look_up::<{ Input::LOOKUPS_MAX }>()
         } else {
-            while bits <= 56
+            while input.bits <= 56
                 && let Some((&octet, after)) = rest.split_first()
             {
-                acc |= u64::from(octet) << (56 - bits);
-                bits += 8;
+                input.push(octet);
                 rest = after;
             }
-        }
-        if bits < FAST_BITS {
-            break;
-        }
-        while bits >= FAST_BITS {
-            let entry = FAST[(acc >> (64 - FAST_BITS)) as usize];
-            let (symbols, symbol_count, used) = if entry.bits > 0 {
-                (entry.symbols, usize::from(entry.symbol_count), u32::from(entry.bits))
-            } else {
-                if bits < CODE_BITS_MAX && !rest.is_empty() {
-                    break;
-                }
-                let (symbol, used) = decode_long(acc, bits)?;
-                ([symbol, 0], 1, used)
-            };
-            if let Some(pair) = dst.get_mut(at..at + 2) {
-                pair.copy_from_slice(&symbols);
+            if input.bits < FAST_BITS {
+                break;
             }
-            at += symbol_count;
-            acc <<= used;
-            bits -= used;
+            input.look_up::<1>()
+        };
+        if let Some(octets) = dst.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+            *octets = symbols.octets.to_le_bytes();
+        }
+        at += (symbols.bits / 8) as usize;
+        if symbols.end_in_long_code && (input.bits >= CODE_BITS_MAX || rest.is_empty()) {
+            let (symbol, used) = decode_long(input.acc, input.bits)?;
+            if let Some(octet) = dst.get_mut(at) {
+                *octet = symbol;
+            }
+            at += 1;
+            input.take(used);
         }
     }
     // Fewer bits remain than a look-up reads. They are complete short codes, and then padding of fewer than eight ones
     // (RFC 7541 §5.2).
     loop {
-        let entry = FAST[(fill_with_ones(acc, bits) >> (64 - FAST_BITS)) as usize];
-        let used = u32::from(entry.first_bits);
-        if used == 0 || used > bits {
+        let entry = FAST[(input.filled_with_ones() >> (64 - FAST_BITS)) as usize];
+        let symbol = entry.first_symbol();
+        let used = u32::from(CODE_BITS[usize::from(symbol)]);
+        if entry.bits == 0 || used > input.bits {
             break;
         }
         if let Some(octet) = dst.get_mut(at) {
-            *octet = entry.symbols[0];
+            *octet = symbol;
         }
         at += 1;
-        acc <<= used;
-        bits -= used;
+        input.take(used);
     }
-    if bits < 8 && fill_with_ones(acc, bits) == u64::MAX { Ok(at) } else { Err(DecodeError::HuffmanPadding) }
+    if input.bits < 8 && input.filled_with_ones() == u64::MAX { Ok(at) } else { Err(DecodeError::HuffmanPadding) }
+}
+
+/// The next bits of a Huffman string.
+/// ```text
+///  acc   |<---- bits: not yet decoded ---->|<- nothing yet, or a part of the next octet ->|
+///        63                                                                               0
+/// ```
+struct Input {
+    acc: u64,
+    bits: u32,
+}
+
+/// What look-ups have found.
+struct Symbols {
+    /// The symbols. The lowest octet is the first one.
+    octets: u64,
+    /// 8 for each symbol.
+    bits: u32,
+    /// Whether the next code is longer than [`FAST_BITS`].
+    end_in_long_code: bool,
+}
+
+impl Input {
+    /// Number of look-ups that are possible after [`Input::fill`]. Their symbols fit into a `u64`.
+    const LOOKUPS_MAX: usize = 4;
+
+    /// Adds as many whole octets of `chunk` as fit. Returns their number.
+    #[inline]
+    fn fill(&mut self, chunk: [u8; 8]) -> usize {
+        self.acc |= u64::from_be_bytes(chunk) >> self.bits;
+        let taken = (63 - self.bits) / 8 % 8;
+        self.bits += taken * 8;
+        taken as usize
+    }
+
+    /// Adds an octet, for which there must be space.
+    #[inline]
+    fn push(&mut self, octet: u8) {
+        self.acc |= u64::from(octet) << (56 - self.bits);
+        self.bits += 8;
+    }
+
+    /// Takes the symbols of `N` look-ups. There must be [`FAST_BITS`] bits for each.
+    #[inline]
+    fn look_up<const N: usize>(&mut self) -> Symbols {
+        let mut found = Symbols { octets: 0, bits: 0, end_in_long_code: false };
+        // After an entry without symbols, the next look-ups find the same entry again.
+        for _ in 0..N {
+            let entry = FAST[(self.acc >> (64 - FAST_BITS)) as usize];
+            found.octets |= u64::from(entry.symbols) << found.bits;
+            found.bits += u32::from(entry.symbol_bits);
+            found.end_in_long_code = entry.bits == 0;
+            self.take(u32::from(entry.bits));
+        }
+        found
+    }
+
+    #[inline]
+    fn take(&mut self, bits: u32) {
+        self.acc <<= bits;
+        self.bits -= bits;
+    }
+
+    /// Returns `acc` with ones in place of all but its upper `bits` bits.
+    #[inline]
+    fn filled_with_ones(&self) -> u64 {
+        self.acc | u64::MAX.checked_shr(self.bits).unwrap_or(0)
+    }
 }
 
 /// Decodes the symbol at the top of `acc` if its code is longer than [`FAST_BITS`]. Returns the symbol and the length
@@ -132,15 +186,9 @@ fn decode_long(acc: u64, bits: u32) -> Result<(u8, u32), DecodeError> {
     Err(DecodeError::HuffmanPadding)
 }
 
-/// Returns `acc` with ones in place of all but its upper `bits` bits.
-#[inline]
-fn fill_with_ones(acc: u64, bits: u32) -> u64 {
-    acc | u64::MAX.checked_shr(bits).unwrap_or(0)
-}
-
-/// Number of bits that one look-up reads. With 11 bits, the table [`FAST`] has 10 KiB, and most look-ups yield two
-/// symbols.
-const FAST_BITS: u32 = 11;
+/// Number of bits that one look-up reads. With 12 bits, the table [`FAST`] has 16 KiB, and two letters or digits fit,
+/// unless both are rare.
+const FAST_BITS: u32 = 12;
 
 /// Number of bits of the longest code.
 const CODE_BITS_MAX: u32 = 30;
@@ -148,13 +196,19 @@ const CODE_BITS_MAX: u32 = 30;
 /// One entry of [`FAST`]. All zero if the code is longer than [`FAST_BITS`].
 #[derive(Clone, Copy)]
 struct FastEntry {
-    symbols: [u8; 2],
-    /// Length of the first symbol's code, in bits.
-    first_bits: u8,
+    /// One or two symbols. The lower octet is the first symbol.
+    symbols: u16,
+    /// 8 for each symbol.
+    symbol_bits: u8,
     /// Total length of the codes of all symbols in the entry, in bits.
     bits: u8,
-    /// Number of symbols in the entry: 1 or 2; 0 if the code is longer than [`FAST_BITS`].
-    symbol_count: u8,
+}
+
+impl FastEntry {
+    /// Returns the symbol whose code begins the looked-up bits.
+    const fn first_symbol(self) -> u8 {
+        self.symbols.to_le_bytes()[0]
+    }
 }
 
 /// The entry for each value of the next [`FAST_BITS`] bits.
@@ -181,7 +235,7 @@ static CODE_BITS: [u8; 256] = code_bits();
 #[expect(clippy::cast_possible_truncation, reason = "a symbol below 256; `try_from` is not const")]
 const fn fast_table() -> [FastEntry; 1 << FAST_BITS] {
     let size = 1_usize << FAST_BITS;
-    let mut table = [FastEntry { symbols: [0; 2], first_bits: 0, bits: 0, symbol_count: 0 }; 1 << FAST_BITS];
+    let mut single = [FastEntry { symbols: 0, symbol_bits: 0, bits: 0 }; 1 << FAST_BITS];
     let mut symbol = 0;
     while symbol < 256 {
         let (code, bits) = CODES[symbol];
@@ -189,27 +243,21 @@ const fn fast_table() -> [FastEntry; 1 << FAST_BITS] {
             let spare = FAST_BITS - bits as u32;
             let mut suffix = 0;
             while suffix < 1_usize << spare {
-                let entry = &mut table[(code as usize) << spare | suffix];
-                entry.symbols[0] = symbol as u8;
-                entry.first_bits = bits;
-                entry.bits = bits;
-                entry.symbol_count = 1;
+                single[(code as usize) << spare | suffix] = FastEntry { symbols: symbol as u16, symbol_bits: 8, bits };
                 suffix += 1;
             }
         }
         symbol += 1;
     }
-    // The entry has a second symbol if the whole code of that symbol is within the looked-up bits.
+    // An entry has a second symbol if the whole code of that symbol is within the looked-up bits.
+    let mut table = single;
     let mut index = 0;
     while index < size {
-        let first_bits = table[index].first_bits;
-        if first_bits > 0 {
-            let next = table[(index << first_bits) & (size - 1)];
-            if next.first_bits > 0 && (first_bits + next.first_bits) as u32 <= FAST_BITS {
-                table[index].symbols[1] = next.symbols[0];
-                table[index].bits = first_bits + next.first_bits;
-                table[index].symbol_count = 2;
-            }
+        let first = single[index];
+        let next = single[(index << first.bits) & (size - 1)];
+        if first.bits > 0 && next.bits > 0 && (first.bits + next.bits) as u32 <= FAST_BITS {
+            let symbols = first.symbols | next.symbols << 8;
+            table[index] = FastEntry { symbols, symbol_bits: 16, bits: first.bits + next.bits };
         }
         index += 1;
     }
