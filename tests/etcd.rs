@@ -10,6 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use coordination_apiserver::limits::OBJECT_BYTES_MAX;
 use coordination_apiserver::pki::{CertDir, serving_names};
 use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -175,10 +176,12 @@ fn without_etcd_only_reads_from_version_zero_are_served() {
     assert_eq!(watch.next()["object"], made, "the watch is still open");
 }
 
-/// A relay between a replica and etcd. Only this relay's replica loses etcd when a test cuts the relay.
+/// A relay between a replica and etcd. Only this relay's replica loses etcd when a test cuts or hangs the relay.
 struct Relay {
     address: SocketAddr,
     is_cut: Arc<AtomicBool>,
+    /// Whether the relay keeps its connections open but passes no bytes on.
+    hangs: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -187,8 +190,8 @@ impl Relay {
         let listener = TcpListener::bind(free_port()).unwrap();
         let address = listener.local_addr().unwrap();
         let etcd = etcd.url().trim_start_matches("http://").to_owned();
-        let (is_cut, open) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let relay = Self { address, is_cut: Arc::clone(&is_cut), open: Arc::clone(&open) };
+        let (is_cut, hangs, open) = (Arc::default(), Arc::default(), Arc::default());
+        let relay = Self { address, is_cut: Arc::clone(&is_cut), hangs: Arc::clone(&hangs), open: Arc::clone(&open) };
         thread::spawn(move || {
             for replica in listener.incoming().flatten() {
                 if is_cut.load(Ordering::Acquire) {
@@ -196,8 +199,9 @@ impl Relay {
                 }
                 let Ok(member) = TcpStream::connect(&etcd) else { continue };
                 for (from, to) in [(&replica, &member), (&member, &replica)] {
-                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    thread::spawn(move || io::copy(&mut from, &mut to));
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let hangs = Arc::clone(&hangs);
+                    thread::spawn(move || pass_on(&from, &to, &hangs));
                 }
                 open.lock().unwrap().extend([replica, member]);
             }
@@ -211,6 +215,45 @@ impl Relay {
             _ = connection.shutdown(Shutdown::Both);
         }
     }
+
+    fn hang(&self) {
+        self.hangs.store(true, Ordering::Release);
+    }
+}
+
+/// Passes bytes on until the end of `from`, or until the relay hangs.
+fn pass_on(mut from: &TcpStream, mut to: &TcpStream, hangs: &AtomicBool) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        let read = from.read(&mut buffer)?;
+        if read == 0 || hangs.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        to.write_all(&buffer[..read])?;
+    }
+}
+
+/// The connections to the member stay open, so only the missing answers and events show that it hangs.
+#[test]
+fn a_hanging_member_delays_writes_by_about_a_second_at_most() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let relay = Relay::start(&etcd);
+    // Both addresses lead to the same member. The replica uses the first one as long as the relay passes bytes on.
+    let servers = format!("http://{},{}", relay.address, etcd.url());
+    let replica = Process::start(&["--storage=etcd", "--etcd-servers", &servers], FILES_MAX);
+    let mut client = client(&replica);
+    let mut watch = Watch::open(replica.endpoint(), &format!("{}?watch=true", collection(NAMESPACE)));
+    // HTTP/2 PINGs notice the silence two seconds after the last answer, which is the event of this creation.
+    let mut created = create(&mut client, "before");
+    relay.hang();
+    for name in ["a", "b"] {
+        assert_eq!(watch.next()["object"], created, "the next event");
+        let begun = Instant::now();
+        created = create(&mut client, name);
+        assert!(begun.elapsed() < Duration::from_millis(1_500), "{name}: {:?}", begun.elapsed());
+    }
+    assert_eq!(watch.next()["object"], created, "the last event");
+    assert_eq!(metric(&replica, "coordination_journal_reloads_total"), Some(0));
 }
 
 #[test]

@@ -128,11 +128,6 @@ impl Client {
         }
     }
 
-    /// Directs the next request to the next member.
-    pub(super) fn turn_away(&self) {
-        self.current.set((self.current.get() + 1) % self.config.endpoints.len().max(1));
-    }
-
     fn channel(&self) -> Channel {
         self.channel_to(self.current.get())
     }
@@ -327,9 +322,9 @@ impl Client {
 
     /// Directs the next request to the member after `member`, unless another request has already moved on from
     /// `member`.
-    fn turn_away_from(&self, member: usize) {
+    pub(super) fn turn_away_from(&self, member: usize) {
         if self.current.get() == member {
-            self.turn_away();
+            self.current.set((member + 1) % self.config.endpoints.len().max(1));
         }
     }
 

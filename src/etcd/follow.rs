@@ -5,14 +5,19 @@ use super::client::Failure;
 use super::load::position;
 use super::messages::{Event as Change, NO_DELETE, WatchCreateRequest, WatchRequest, WatchResponse};
 use super::state::{SharedState, Wait};
-use crate::engine::Entry;
+use crate::engine::{Entry, Position};
 use crate::journal::{Event, StoredManifest};
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::timeout;
 use tonic::Streaming;
 
 /// Number of failed attempts to open the watch after which the pause before the next attempt no longer grows.
 const ATTEMPTS_BEFORE_LONGEST_PAUSE: u32 = 2;
+
+/// Time without an answer of the watch after which [`Stall::look`] is called.
+const SILENCE: Duration = Duration::from_millis(250);
 
 /// Kind of a put event.
 const PUT: i32 = 0;
@@ -22,6 +27,7 @@ pub(super) async fn follow(state: Rc<SharedState>) {
     state.begin(Wait::Watch);
     let mut attempt = 0;
     loop {
+        let member = state.client.member();
         let watches =
             [state.keys.head_and_journal(), state.keys.manifest()..Vec::new()].map(|keys| watch(&state, keys));
         match state.client.watch(watches.into()).await {
@@ -38,7 +44,7 @@ pub(super) async fn follow(state: Rc<SharedState>) {
         if state.is_over.get() {
             return;
         }
-        state.client.turn_away();
+        state.client.turn_away_from(member);
         state.client.pause(attempt).await;
         // The pause stops growing at 200 ms, below the usual maximum of 1 s. So the watch opens soon after etcd has
         // elected a leader.
@@ -51,13 +57,50 @@ fn watch(state: &SharedState, Range { start: key, end: range_end }: Range<Vec<u8
     WatchRequest { create: Some(WatchCreateRequest { key, range_end, start_revision, filters: vec![NO_DELETE] }) }
 }
 
-/// Handles the answers of a watch until the watch ends.
+/// Finds out whether a watch has stalled: etcd has an entry that the watch does not deliver. The cause may be a member
+/// that hangs while its connections stay open. HTTP/2 PINGs show this only after two seconds.
+#[derive(Debug)]
+struct Stall {
+    /// Position of the last delivered entry when the watch was opened.
+    opened: Position,
+    /// Position of the newest entry in etcd at the last look.
+    newest: Position,
+}
+
+impl Stall {
+    fn new(opened: Position) -> Self {
+        Self { opened, newest: Position::default() }
+    }
+
+    /// Looks at a watch that was silent for [`SILENCE`]. Returns whether the watch has stalled: it lacks an entry that
+    /// etcd had at the last look. So a silent watch stalls within two times [`SILENCE`] after etcd has answered the
+    /// transaction of the entry.
+    ///
+    /// A watch that has delivered no entry since it was opened never stalls. etcd may need longer to read the old
+    /// entries for a new watch. It would begin again with each further watch.
+    fn look(&mut self, delivered: Position, newest: Position) -> bool {
+        let expected = std::mem::replace(&mut self.newest, newest);
+        self.opened < delivered && delivered < expected
+    }
+}
+
+/// Handles the answers of a watch until the watch ends or stalls.
 ///
 /// # Errors
 /// The reason why the watch must not be reopened.
 async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> Result<(), Failure> {
     let mut created = 0;
-    while let Some(answer) = state.client.next_answer(&mut answers).await {
+    let mut stall = Stall::new(state.delivered.get());
+    loop {
+        let Ok(answer) = timeout(SILENCE, state.client.next_answer(&mut answers)).await else {
+            if stall.look(state.delivered.get(), state.newest.get()) {
+                tracing::debug!("the watch of etcd lacks an entry");
+                state.client.note_failure("the watch lacks an entry".to_owned());
+                return Ok(());
+            }
+            continue;
+        };
+        let Some(answer) = answer else { return Ok(()) };
         if answer.compact_revision > 0 {
             return Err(Failure::Compacted);
         }
@@ -73,7 +116,6 @@ async fn take_in(state: &SharedState, mut answers: Streaming<WatchResponse>) -> 
         }
         deliver(state, answer.events)?;
     }
-    Ok(())
 }
 
 /// Delivers the events of a watch. The event of each entry comes with an event of the key `head`, written at the same
@@ -114,4 +156,21 @@ fn deliver(state: &SharedState, changes: Vec<Change>) -> Result<(), Failure> {
         state.say(Event::Delivered(delivered));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_watch_that_lacks_a_known_entry_stalls() {
+        let mut stall = Stall::new(Position(10));
+        let mut look = |delivered, newest| stall.look(Position(delivered), Position(newest));
+        assert!(!look(10, 12), "the entry may have been written a moment ago");
+        assert!(!look(10, 12), "the watch has delivered nothing since it was opened");
+        assert!(!look(12, 12));
+        assert!(!look(12, 13), "the entry may have been written a moment ago");
+        assert!(!look(13, 14), "the entry was delivered, and the next one is new");
+        assert!(look(13, 15));
+    }
 }

@@ -186,6 +186,9 @@ async fn do_commit(state: Rc<SharedState>, commit: Commit) {
         Ok(Done::Committed { revision }) => {
             state.entries.borrow_mut().forget(&transaction.truncated);
             state.note_base(base);
+            if transaction.entry.is_some() {
+                state.note_entry(Position(revision));
+            }
             let chunk_bytes = transaction.chunk_bytes;
             state.chunk.set(transaction.chunk_after(state.chunk.get(), revision));
             let revision = if is_manifest { revision } else { 0 };
@@ -257,6 +260,7 @@ async fn find_end(state: Rc<SharedState>, undelivered: Rc<RefCell<Option<Undeliv
                     return state.fail(Failure::Lost(why));
                 }
                 state.end(Wait::Look);
+                state.note_entry(Position(entry));
                 state.say(Event::End(End { position: Position(entry), entries: head.version.cast_unsigned() }));
                 return look_behind(&state, &mut undelivered.borrow_mut(), found, Instant::now());
             }

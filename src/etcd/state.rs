@@ -19,6 +19,8 @@ pub(super) struct SharedState {
     pub(super) entries: RefCell<Entries>,
     /// Position of the last entry that was delivered or loaded.
     pub(super) delivered: Cell<Position>,
+    /// Position of the newest entry that etcd is known to have, delivered or not.
+    pub(super) newest: Cell<Position>,
     /// Number of entries from the creation of the store up to `delivered`.
     pub(super) numbered: Cell<u64>,
     /// Revision of the last manifest that was delivered, loaded or put.
@@ -85,6 +87,7 @@ impl SharedState {
             events,
             entries: RefCell::default(),
             delivered: Cell::default(),
+            newest: Cell::default(),
             numbered: Cell::default(),
             manifest_revision: Cell::default(),
             base: Cell::default(),
@@ -195,6 +198,11 @@ impl SharedState {
     /// base itself.
     pub(super) fn note_base(&self, base: End) {
         self.base.set(self.base.get().max(base.position));
+    }
+
+    /// Records that etcd has an entry at this position.
+    pub(super) fn note_entry(&self, position: Position) {
+        self.newest.set(self.newest.get().max(position));
     }
 
     pub(super) fn note_manifest(&self, revision: u64) {
