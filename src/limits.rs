@@ -123,7 +123,7 @@ pub const CONNECTIONS_PER_TURN: usize = 256;
 /// that dies ends thousands at once. To end 19,000 watches took 0.14 s. The budget applies separately to:
 ///
 /// - connections whose peer is gone, or that the server ends because it stops or is cut off from etcd;
-/// - connections that are past their deadline;
+/// - due timers of connections, also outdated ones;
 /// - connections and Leases that a reload of the store has replaced.
 pub const END_US_PER_TURN: u64 = 2_000;
 

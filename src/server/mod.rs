@@ -592,6 +592,9 @@ impl Server {
             return Some(Duration::ZERO);
         }
         let now_ms = self.clock.now().ms;
+        if self.has_due_timer(now_ms) {
+            return Some(Duration::ZERO);
+        }
         let connection_ms = self.timers.peek().map(|Reverse((due_ms, _))| *due_ms);
         let (bookmarks_ms, metrics_ms) = (self.service.watchers.due_ms(), self.service.api.metrics.due_ms());
         let waiters_ms = self.service.waiters.due_ms();

@@ -20,28 +20,33 @@ impl Server {
         }
     }
 
-    /// Handles deadlines that have passed, until the time budget is used up.
+    /// Whether a timer is due, maybe an outdated one.
+    pub(super) fn has_due_timer(&self, now_ms: u64) -> bool {
+        self.timers.peek().is_some_and(|Reverse((due_ms, _))| *due_ms <= now_ms)
+    }
+
+    /// Handles due timers, until the time budget is used up. After a pause of the process, many timers are due at once.
     pub(super) fn on_timeout(&mut self, now: Now) {
         let mut time = TimeBudget::new(END_US_PER_TURN);
-        while let Some(Reverse((due_ms, token))) = self.timers.peek().copied() {
-            if due_ms > now.ms {
+        while self.has_due_timer(now.ms)
+            && let Some(Reverse((due_ms, token))) = self.timers.pop()
+        {
+            self.on_timer(due_ms, token, now);
+            if time.check_end() {
                 break;
             }
-            self.timers.pop();
-            let Some(entry) = self.conns.get_mut(token) else { continue };
-            if entry.armed_ms != due_ms {
-                continue;
-            }
-            entry.armed_ms = u64::MAX;
-            if entry.conn.deadline_ms() <= now.ms {
-                let next = entry.conn.on_timeout(&mut self.service, &mut self.pool, now);
-                self.close_or_enqueue(token, next);
-                if time.check_end() {
-                    break;
-                }
-            } else {
-                self.arm_timer(token);
-            }
+        }
+    }
+
+    /// Handles a due timer, unless it is outdated: its connection is closed, or has an earlier timer.
+    fn on_timer(&mut self, due_ms: u64, token: Token, now: Now) {
+        let Some(entry) = self.conns.get_mut(token).filter(|entry| entry.armed_ms == due_ms) else { return };
+        entry.armed_ms = u64::MAX;
+        if entry.conn.deadline_ms() <= now.ms {
+            let next = entry.conn.on_timeout(&mut self.service, &mut self.pool, now);
+            self.close_or_enqueue(token, next);
+        } else {
+            self.arm_timer(token);
         }
     }
 
@@ -62,5 +67,23 @@ impl Server {
             });
             self.service.watchers.check_long();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Config;
+    use std::time::Duration;
+
+    #[test]
+    fn a_turn_drops_only_some_of_many_outdated_timers() {
+        const TIMERS: usize = 200_000;
+        let mut server = Server::bind(Config::default()).expect("a server");
+        server.timers.extend((0..TIMERS).map(|slot| Reverse((0, Token(slot)))));
+        let now = server.clock.now();
+        server.on_timeout(now);
+        assert!(!server.timers.is_empty(), "one turn has dropped all timers");
+        assert_eq!(server.timeout(), Some(Duration::ZERO), "the next turn begins at once");
     }
 }
