@@ -296,6 +296,11 @@ impl Queues {
     pub(crate) fn pop_ending(&mut self) -> Option<Token> {
         self.ending.pop_front()
     }
+
+    /// Removes and returns the next connection to end, if `is_wanted` returns true for it.
+    pub(crate) fn pop_ending_if(&mut self, is_wanted: impl FnOnce(Token) -> bool) -> Option<Token> {
+        self.ending.pop_front_if(|token| is_wanted(*token))
+    }
 }
 
 #[cfg(test)]

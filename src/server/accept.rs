@@ -18,6 +18,7 @@ impl Server {
                 self.tell_full(now);
             }
             for _ in 0..ACCEPTS_PER_TURN {
+                self.close_dead(now);
                 if self.stop_ms.is_some() || self.place_ms().is_none_or(|place_ms| now.ms < place_ms) {
                     break;
                 }
@@ -72,6 +73,21 @@ impl Server {
         Some(self.conns.get_mut(oldest)?.conn.anonymous_since_ms()? + ANONYMOUS_MS_MIN)
     }
 
+    /// At the connection limit, closes a connection that nobody uses any more: one that a reload has replaced, or one
+    /// whose peer is gone. Such connections wait for a turn with enough time for their close. Until then, they must not
+    /// cost another peer its connection.
+    fn close_dead(&mut self, now: Now) {
+        while self.open_connections() >= self.max_connections {
+            let metrics = &mut self.service.api.metrics;
+            if self.former.as_mut().is_some_and(|former| former.close_connection(metrics)) {
+                continue;
+            }
+            let is_dead = |token| self.conns.get_mut(token).is_none_or(|entry| entry.conn.is_abandoned());
+            let Some(token) = self.queues.pop_ending_if(is_dead) else { return };
+            self.end_connection(token, now);
+        }
+    }
+
     /// Evicts the connection of the oldest anonymous peer if the connection limit is reached. Otherwise any peer could
     /// keep all other peers out with idle connections.
     fn make_place(&mut self) {
@@ -98,5 +114,58 @@ impl Server {
             }
         }
         self.service.api.metrics.count_connection();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Config;
+    use mio::Events;
+    use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+    use std::time::Duration;
+
+    /// Waits for events, and passes them on.
+    fn receive(server: &mut Server) {
+        let mut events = Events::with_capacity(8);
+        server.poll_events(&mut events, Some(Duration::from_secs(10))).expect("a poll");
+        for event in &events {
+            server.dispatch_event(event);
+        }
+    }
+
+    /// The peers of cleartext connections are not anonymous, so the server cannot evict any of them.
+    #[test]
+    fn at_the_limit_a_dead_connection_makes_place_for_a_new_one() {
+        for is_former in [false, true] {
+            let insecure = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+            let config = Config { insecure, max_connections: 1, ..Config::default() };
+            let mut server = Server::bind(config).expect("a server");
+            let address = server.insecure_addr().expect("an address");
+            let now = server.clock.now();
+            let accept = |server: &mut Server| {
+                let peer = TcpStream::connect(address).expect("a connection");
+                receive(server);
+                server.accept(now);
+                peer
+            };
+            let first = accept(&mut server);
+            let token = server.conns.places_mut().next().expect("an accepted connection").token();
+            let second = accept(&mut server);
+            assert!(server.conns.get_mut(token).is_some(), "a new connection waits while the first one is alive");
+            if is_former {
+                server.load_again().expect("a new table");
+            } else {
+                drop(first);
+                while !server.queues.has_ending() {
+                    receive(&mut server);
+                    server.run_connection(token, now);
+                }
+            }
+            server.accept(now);
+            assert!(server.conns.get_mut(token).is_none(), "the first connection is closed");
+            assert_eq!(server.open_connections(), 1, "the second one is accepted");
+            drop(second);
+        }
     }
 }

@@ -20,15 +20,16 @@ pub(super) struct Former {
 }
 
 impl Former {
+    /// Closes one connection. Returns false if no connection was left.
+    pub(super) fn close_connection(&mut self, metrics: &mut Metrics) -> bool {
+        let Some((_, mut entry)) = self.connections.next() else { return false };
+        entry.end(&mut self.watchers, metrics);
+        true
+    }
+
     /// Closes one connection, or frees some Leases if no connection is left. Returns whether nothing is left.
     fn step(&mut self, metrics: &mut Metrics) -> bool {
-        match self.connections.next() {
-            Some((_, mut entry)) => {
-                entry.end(&mut self.watchers, metrics);
-                false
-            }
-            None => self.table.free_step(STATES_DISCARDED_PER_STEP),
-        }
+        !self.close_connection(metrics) && self.table.free_step(STATES_DISCARDED_PER_STEP)
     }
 }
 

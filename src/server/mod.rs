@@ -571,14 +571,19 @@ impl Server {
     fn end_connections(&mut self, now: Now) {
         let mut time = TimeBudget::new(END_US_PER_TURN);
         while let Some(token) = self.queues.pop_ending() {
-            let Some(entry) = self.conns.get_mut(token) else { continue };
-            entry.place.leave_ending();
-            let next = entry.conn.on_shutdown(&mut self.service, &mut self.pool, now);
-            self.close_or_enqueue(token, next);
+            self.end_connection(token, now);
             if self.queues.has_ending() && time.check_end() {
                 break;
             }
         }
+    }
+
+    /// Lets a connection end that was removed from the queue `ending`.
+    fn end_connection(&mut self, token: Token, now: Now) {
+        let Some(entry) = self.conns.get_mut(token) else { return };
+        entry.place.leave_ending();
+        let next = entry.conn.on_shutdown(&mut self.service, &mut self.pool, now);
+        self.close_or_enqueue(token, next);
     }
 
     /// Returns the timeout of the next poll: zero while work is queued, else until the next timer.
