@@ -12,10 +12,13 @@ use std::time::Duration;
 /// reads each Lease as often. A watcher of all Leases stands for the node-lifecycle controller. Versions must never go
 /// back, no update may be lost, and every watcher must see every write once and in order.
 ///
-/// With no arguments: 10,000 nodes for 60 s against a server on this machine with its default flags. Exit status 0: all
-/// went well. Exit status 1: an error or a violation, nothing was measured, or a file could not be written. Exit status
-/// 2: wrong usage, or a file of results cannot be opened. An interrupt (Ctrl-C) ends the run early with the results so
-/// far, which is no error. A second interrupt ends it at once.
+/// With no arguments: 10,000 nodes for 60 s against a server on this machine with its default flags.
+///
+/// An interrupt (Ctrl-C) ends the run early with the results so far, which is no error. A second interrupt ends the
+/// run at once, without results.
+///
+/// Exit status 0: all went well. Exit status 1: an error or a violation, nothing was measured, or a file could not be
+/// written. Exit status 2: wrong usage, or a file of results cannot be opened.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "loadgen", version, max_term_width = 120, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -49,14 +52,14 @@ pub(crate) struct Args {
     connections: Option<u32>,
 
     /// Maximum number of requests in flight on one connection, including watches: streams, or with --http1 pipelined
-    /// requests. With --max always this number. If the server allows fewer streams, requests wait [default: 32; with
-    /// --http1 16; with --http1 --max 1]
+    /// requests. With --max, always this number of requests is in flight. If the server allows fewer streams, requests
+    /// wait [default: 32; with --http1 16; with --http1 --max 1]
     #[arg(long, value_name = "COUNT", visible_alias = "pipeline", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     streams: Option<u32>,
 
-    /// Watchers of all Leases. Over HTTP/2 each is a stream, up to --streams on a connection. Nodes use other
-    /// connections, so that no acknowledgement waits behind the events of its write. Over HTTP/1.1 each watcher has a
-    /// connection. With several replicas, each replica has a watcher if there are enough
+    /// Watchers of all Leases. Over HTTP/2 each watcher is a stream, up to --streams on a connection. Nodes use other
+    /// connections, so that no answer to a write waits behind the events of the write. Over HTTP/1.1 each watcher has a
+    /// connection. With several replicas, each replica has a watcher if there are enough watchers
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) watchers: u32,
 
@@ -65,7 +68,7 @@ pub(crate) struct Args {
     pub(crate) reads: f64,
 
     /// Sends as fast as the server answers, without a schedule: every connection always has --streams requests in
-    /// flight. With --reads 0 these are renewals, with --reads 1 a read follows each renewal
+    /// flight. With --reads 0 the requests are renewals, with --reads 1 a read follows each renewal
     #[arg(long)]
     pub(crate) max: bool,
 

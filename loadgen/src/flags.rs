@@ -16,7 +16,7 @@ pub(crate) struct ServerArgs {
     pub(crate) kubeconfig: Option<PathBuf>,
 
     /// URL of the server, in place of a kubeconfig; http:// for the cleartext port. With several replicas, the URLs of
-    /// all: connections are spread over the replicas, and a broken connection moves to another replica
+    /// all replicas: the connections are spread over them, and a broken connection moves to another replica
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     pub(crate) server: Vec<String>,
 
@@ -70,12 +70,13 @@ pub(crate) struct ToldArgs {
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
-    /// Processes of the server on this machine. Their processor time in the measured time and their memory are
-    /// reported. The server counts as the limit if one process uses 95 % of a core; this rule fits one working thread
+    /// Processes of the server on this machine. The results have their processor time in the measured time, and their
+    /// memory. The results name the server as the limit if one process uses 95 % of a core. This rule fits a process
+    /// with one working thread
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub(crate) pid: Vec<u32>,
 
-    /// Reads each server's processor time from its /metrics once a second, for --report and --series. This is for
+    /// Reads each server's processor time from its /metrics once a second, for --report and --series. Use this flag for
     /// servers on other machines, for which --pid does not work
     #[arg(long, conflicts_with = "pid")]
     pub(crate) metrics: bool,

@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 
 /// Simulates Lease servers in virtual time, with their clients, a disk or etcd, and faults.
 ///
-/// A seed determines the whole run. Exit status: 0 if no seed failed, or a seed found the deliberate bug; 1 if a seed
-/// failed, or no seed found the bug; 2 for wrong usage.
+/// A seed, which is a number, determines the whole run. Exit status: 0 if no seed failed, or a seed found the
+/// deliberate bug of --bug; 1 if a seed failed, or no seed found the bug; 2 for wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "sim", version, disable_help_subcommand = true)]
 pub(crate) struct Args {
@@ -37,7 +37,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "disk|etcd", value_parser = ["disk", "etcd"])]
     pub(crate) storage: Option<String>,
 
-    /// Lets replicas run while etcd is restored from a backup. Operators must not do so: some seeds fail
+    /// Lets replicas run while etcd is restored from a backup. Operators must stop all replicas first. So some seeds
+    /// fail with this flag
     #[arg(long)]
     pub(crate) restores_live: bool,
 

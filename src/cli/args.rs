@@ -32,8 +32,8 @@ const COMPACTION_SECONDS_MIN: u32 = 60;
 
 /// A Kubernetes API server for Leases (coordination.k8s.io/v1).
 ///
-/// Without any flag the server makes its own certificates, keeps Leases in a data folder, serves https://127.0.0.1:8443
-/// and logs how to use kubectl with it.
+/// Without any flag the server makes its own certificates, stores Leases in a data folder, listens on
+/// https://127.0.0.1:8443, and logs how to use kubectl with it.
 #[derive(Clone, Debug, Parser)]
 #[command(name = PROGRAM, version = BuildInfo::version(), max_term_width = 120, args_conflicts_with_subcommands = true)]
 // The last value of a repeated flag counts, as with Kubernetes' programs (pflag). Commands inherit this.
@@ -43,26 +43,26 @@ pub struct Args {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// IP address that serves HTTPS. 0.0.0.0 or :: is every interface, by IPv4 and IPv6. Only clients with a
-    /// certificate are served, but anybody who reaches the port can open connections, and each takes memory. See
-    /// --max-connections.
+    /// IP address on which the server listens for HTTPS. 0.0.0.0 or :: is every interface, by IPv4 and IPv6. The server
+    /// serves only clients with a certificate. But anybody who reaches the port can open connections, each of which
+    /// takes memory: see --max-connections.
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub bind_address: IpAddr,
 
-    /// Port that serves HTTPS with authentication; 0 switches it off, and then --insecure-port is needed.
+    /// Port for HTTPS with authentication. 0 switches HTTPS off, and then --insecure-port is needed.
     #[arg(long, value_name = "PORT", default_value_t = 8443)]
     pub secure_port: u16,
 
     /// Folder of the server's own certificate authority, the serving certificate, and the admin's client certificate
-    /// and kubeconfig. At its start the server makes missing files and renews certificates that expire within 30 days.
-    /// It does so at no other time. While it runs, the log warns before the serving certificate expires.
+    /// and kubeconfig. Only at its start, the server makes missing files and renews certificates that expire within 30
+    /// days. While the server runs, its log warns before the serving certificate expires.
     ///
     /// [default: coordination-apiserver in the user's state folder, $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]
     pub cert_dir: Option<PathBuf>,
 
     /// PEM file with the serving certificate, followed by its intermediates, to use in place of the one in --cert-dir.
-    /// Goes together with --tls-private-key-file.
+    /// Needs --tls-private-key-file.
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
 
@@ -71,19 +71,20 @@ pub struct Args {
     pub tls_private_key_file: Option<PathBuf>,
 
     /// PEM file with the certificate authorities of clients. The CN of a client certificate is the user, the O are the
-    /// groups. Replaces the authority in --cert-dir, so no admin certificate is made.
+    /// groups. The file replaces the authority in --cert-dir, so the server makes no admin certificate.
     ///
     /// [default: ca.crt in --cert-dir, or the cluster's with --requestheader-from-cluster]
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
     /// PEM file with the certificate authorities of front proxies, such as kube-apiserver's aggregator. A front proxy
-    /// authorizes what it forwards, and names the user in the --requestheader-... fields. A request of anybody else
-    /// with such a field is refused.
+    /// authorizes each request that it forwards, and names the user in header fields (the other flags
+    /// --requestheader-...). The server refuses a request with such a field from anybody else.
     #[arg(long, value_name = "FILE", conflicts_with = "requestheader_from_cluster")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
-    /// Common Names of front proxies, separated by commas. Without it any name is allowed.
+    /// Common Names (CN) of the certificates of front proxies, separated by commas. Without this flag, any name is
+    /// allowed.
     #[arg(
         long,
         value_name = "NAMES",
@@ -93,7 +94,8 @@ pub struct Args {
     )]
     pub requestheader_allowed_names: Vec<String>,
 
-    /// Header fields with the name of the user, separated by commas. The first one that is not empty counts.
+    /// Header fields in which a front proxy sends the name of the user, separated by commas. The first field that is
+    /// not empty counts.
     #[arg(
         long,
         value_name = "FIELDS",
@@ -104,7 +106,8 @@ pub struct Args {
     )]
     pub requestheader_username_headers: Vec<String>,
 
-    /// Header fields with the groups of the user, separated by commas. Each field line has one group.
+    /// Header fields in which a front proxy sends the groups of the user, separated by commas. Each field line has one
+    /// group.
     #[arg(
         long,
         value_name = "FIELDS",
@@ -115,7 +118,8 @@ pub struct Args {
     )]
     pub requestheader_group_headers: Vec<String>,
 
-    /// Header fields with the UID of the user, separated by commas. The first one that is not empty counts.
+    /// Header fields in which a front proxy sends the UID of the user, separated by commas. The first field that is not
+    /// empty counts.
     #[arg(
         long,
         value_name = "FIELDS",
@@ -126,7 +130,7 @@ pub struct Args {
     )]
     pub requestheader_uid_headers: Vec<String>,
 
-    /// Prefixes of header fields with extra attributes of the user, separated by commas.
+    /// Prefixes of the header fields in which a front proxy sends extra attributes of the user, separated by commas.
     #[arg(
         long,
         value_name = "PREFIXES",
@@ -137,19 +141,20 @@ pub struct Args {
     )]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// Take all of --requestheader-... from the ConfigMap kube-system/extension-apiserver-authentication, and follow
-    /// its changes. Without --client-ca-file, take the authorities of clients from there too. /readyz fails until the
-    /// ConfigMap has been read once. Needs --kubeconfig, or a pod's service account.
+    /// Take the values of all flags --requestheader-... from the ConfigMap
+    /// kube-system/extension-apiserver-authentication, and follow its changes. Without --client-ca-file, take the
+    /// authorities of clients from the ConfigMap too. /readyz fails until the server has read the ConfigMap once. Needs
+    /// --kubeconfig, or a pod's service account.
     #[arg(long)]
     pub requestheader_from_cluster: bool,
 
-    /// Watch the cluster's namespaces, and refuse to create a Lease in one that does not exist or is being deleted.
-    /// Until they have been listed once, /readyz fails and every namespace counts as existing. Needs --kubeconfig, or a
-    /// pod's service account.
+    /// Watch the cluster's namespaces, and refuse to create a Lease in a namespace that does not exist or is being
+    /// deleted. Until the server has listed the namespaces once, /readyz fails and every namespace counts as existing.
+    /// Needs --kubeconfig, or a pod's service account.
     #[arg(long)]
     pub namespaces_from_cluster: bool,
 
-    /// Service whose EndpointSlices the replicas keep. The slices hold the --advertise-address of each ready replica.
+    /// Service whose EndpointSlices the replicas write. The slices have the --advertise-address of each ready replica.
     /// The Service must have no selector, and a port named https. The last replica stays in the slices when it stops.
     /// Needs --storage etcd, and --kubeconfig or a pod's service account.
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "advertise_address")]
@@ -159,8 +164,8 @@ pub struct Args {
     #[arg(long, value_name = "IP", requires = "publish_endpoints")]
     pub advertise_address: Option<IpAddr>,
 
-    /// Name of this replica's Node, for --publish-endpoints. The kube-proxy of that node routes to this replica while
-    /// the EndpointSlices contain it, and to any replica otherwise.
+    /// Name of this replica's Node, for --publish-endpoints. The kube-proxy of this Node routes to this replica while
+    /// the EndpointSlices contain the replica, and to any replica otherwise.
     #[arg(long, value_name = "NODE", requires = "publish_endpoints", value_parser = parse_node_name)]
     pub node_name: Option<CompactString>,
 
@@ -171,41 +176,45 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Port on 127.0.0.1 for cleartext HTTP without authentication and with all rights, for measurements and tests; 0
-    /// switches it off.
+    /// Port on 127.0.0.1 for cleartext HTTP without authentication and with all rights, for measurements and tests. 0
+    /// switches cleartext HTTP off.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub insecure_port: u16,
 
     /// Maximum number of open connections on all ports together. At the limit, a new connection evicts the oldest
-    /// connection whose peer has no rights and that is at least half a second old. Without such a connection the new
-    /// one waits.
+    /// connection that is at least half a second old and whose client has no rights. (Such a client has no certificate,
+    /// or one that gives no rights.) If there is no such connection, the new one waits.
     // The default is enough for 10,000 kubelets with one connection each, for other clients, and for the old
     // connections of nodes that reconnect.
     #[arg(long, value_name = "N", default_value = "16384")]
     pub max_connections: NonZeroUsize,
 
-    /// Number of events in the watch window. Watches resume from the window, and lists at an earlier version read it.
-    /// Versions before the window are answered with 410.
+    /// Number of events in the watch window: the last changes of Leases, in memory. A watch resumes from the window,
+    /// and a list at an earlier version reads the window. A request for a version before the window gets 410.
     #[arg(long, value_name = "N", default_value = "100000")]
     pub watch_window_events: NonZeroUsize,
 
-    /// Bytes of memory that the watch window may take; a plain number or one with KiB, MiB or GiB. The window ends at
-    /// this limit or at --watch-window-events, whichever comes first.
+    /// Bytes of memory that the watch window may take; a plain number or one with KiB, MiB or GiB. The server drops the
+    /// oldest events above this limit or above --watch-window-events, whichever comes first.
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
     pub watch_window_bytes: NonZeroUsize,
 
-    /// Bytes of memory for the Leases of all namespaces. A namespace may take at most half of the quota that the other
-    /// namespaces do not use. Each Lease counts for at least 16 KiB. In kube-node-lease and kube-system only the bytes
-    /// of a Lease above 16 KiB count. Above the quota the server refuses creations with 403. It also refuses updates
-    /// that lengthen labels, annotations, owner references or finalizers, and updates after which all other fields
-    /// together have more than about 2,000 characters. It never refuses a renewal for the quota. A ResourceQuota does
-    /// not apply to this server.
+    /// Quota: bytes of memory for the Leases of all namespaces.
+    ///
+    /// A namespace may take at most half of the quota that the other namespaces do not use. Each Lease counts for at
+    /// least 16 KiB. In kube-node-lease and kube-system only the bytes of a Lease above 16 KiB count.
+    ///
+    /// Above the quota the server refuses creations with 403. It also refuses updates that lengthen labels,
+    /// annotations, owner references or finalizers, and updates after which all other fields together have more than
+    /// about 2,000 characters. It never refuses a renewal for the quota.
+    ///
+    /// A ResourceQuota of the cluster does not apply to this server.
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = parse_bytes)]
     pub lease_quota_bytes: NonZeroUsize,
 
-    /// Storage of the Leases. `disk`: the folder --data-dir; a write is answered when it is on the disk, and a restart
-    /// loses nothing. `etcd`: the etcd of --etcd-servers, for any number of replicas; a write is answered when a quorum
-    /// of etcd has it. `memory`: the process; a restart loses all Leases.
+    /// Storage of the Leases. `disk`: the folder --data-dir; the server answers a write when the disk has the write,
+    /// and a restart loses nothing. `etcd`: the etcd of --etcd-servers, for any number of replicas; a replica answers a
+    /// write when a quorum of etcd has the write. `memory`: the memory of the process; a restart loses all Leases.
     #[arg(long, value_name = "KIND", value_enum, default_value_t = StorageKind::Disk)]
     pub storage: StorageKind,
 
@@ -223,44 +232,48 @@ pub struct Args {
     #[command(flatten)]
     pub cluster_etcd: ClusterEtcdArgs,
 
-    /// Approximate maximum size of the journal in etcd, in bytes. The beginning of a longer journal is deleted, even if
-    /// the watch window reaches back further. After a start, watches that resume from a deleted version get 410.
+    /// Approximate maximum size of the journal in etcd, in bytes. Replicas delete the beginning of a longer journal,
+    /// even if the watch window reaches back further. At a replica that has started since, watches that resume from a
+    /// deleted version get 410.
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
     pub etcd_journal_bytes: NonZeroUsize,
 
-    /// Limit on the bytes in use in etcd's database, with the data of other products. Above this limit no Lease is
-    /// created. Renewals, changes and deletions go on until etcd's own quota.
+    /// Limit on the bytes in use in etcd's database, with the data of other products. Above this limit, replicas refuse
+    /// creations of Leases. Renewals, changes and deletions go on until etcd's own quota.
     ///
     /// [default: 80 % of the quota that etcd reports; etcd before 3.6 reports none, and then there is no limit]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub etcd_store_bytes: Option<NonZeroUsize>,
 
-    /// Age at which the history of etcd is compacted, in seconds, at least 60; 0 for never. Only for an etcd that no
-    /// other product uses and that does not compact itself. kube-apiserver compacts its own etcd.
+    /// Age at which replicas compact the history of etcd, in seconds, at least 60; 0 for never. Use this flag only for
+    /// an etcd that no other product uses and that does not compact itself. kube-apiserver compacts the etcd that it
+    /// uses.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub etcd_compaction_seconds: u32,
 
-    /// Format in which the store is written. During an upgrade of replicas, give the newest format that the old release
-    /// reads, until no replica runs the old release.
+    /// Format in which the server writes its store. During an upgrade of replicas, give the newest format that the old
+    /// release reads, until no replica runs the old release.
     #[arg(long, value_name = "N", default_value_t = FORMAT,
         value_parser = clap::value_parser!(u8).range(i64::from(FORMAT_WRITTEN_MIN)..=i64::from(FORMAT)))]
     pub journal_format: u8,
 
-    /// End watches with 410 when the server stops, so that clients list again. Use it for the last stop before another
-    /// storage serves the Leases. Without it clients resume their watches. With --storage memory watches always end
-    /// with 410.
+    /// End watches with 410 when the server stops, so that clients list again. Use this flag for the last stop before
+    /// another storage serves the Leases. Without this flag, clients resume their watches, except with --storage
+    /// memory: then watches always end with 410.
     #[arg(long)]
     pub stop_expires_watches: bool,
 
-    /// Seconds for which a missing lock is reserved for its former holder. They count from the first request for a lock
-    /// after the start. A lock with a shorter leaseDurationSeconds is reserved for that time only. Any other client
-    /// gets 429 with Retry-After. Nodes' Leases are not reserved. With --storage disk this applies to a new store only.
-    /// 0 reserves nothing.
+    /// Seconds for which a new store reserves each missing lock for the lock's former holder. 0 reserves nothing.
+    ///
+    /// The seconds count from the first request for a lock after the start. A lock with a shorter leaseDurationSeconds
+    /// is reserved only for its leaseDurationSeconds. Meanwhile any other client that tries to acquire the lock gets
+    /// 429 with Retry-After. Nodes' Leases are not reserved. With --storage memory, the store is new at each start.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub reclaim_seconds: u32,
 
     /// Features of kube-apiserver that are switched on or off, as Name=true or Name=false, separated by commas. Known:
-    /// ShardedListAndWatch (alpha, default false): lists and watches with shardSelector have one shard of the Leases.
+    /// ShardedListAndWatch (alpha, default false): the parameter shardSelector limits a list or watch to one shard of
+    /// the Leases.
     #[arg(long, value_name = "GATES", value_delimiter = ',')]
     pub feature_gates: Vec<String>,
 
@@ -276,17 +289,17 @@ pub struct Args {
 /// A command that runs in place of the server.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Print the content of a stopped server's data folder, or of the store in etcd. A damaged store is read as far as
-    /// possible, and never changed.
+    /// Print the content of a stopped server's data folder, or of the store in etcd. The command reads a damaged store
+    /// as far as possible. It never changes a store.
     Inspect(InspectArgs),
 
     /// Move all Leases with their versions from a data folder to etcd, or back, while no server uses either. The new
-    /// store must be empty. The old store stays as it is. Earlier watches get 410.
+    /// store must be empty. The old store stays as it is. Watches from before the move get 410.
     MigrateStorage(MigrateArgs),
 
-    /// Switch the cluster's Leases over from kube-apiserver to the replicas of this server, while clients go on. All
-    /// Leases are copied, and the APIService is replaced. If a kube-apiserver has not switched 3 s later, the takeover
-    /// is undone.
+    /// Switch the cluster's Leases over from kube-apiserver to the replicas of this server, while clients go on. The
+    /// command copies all Leases, and replaces the APIService. If a kube-apiserver does not forward requests to the
+    /// replicas 3 s later, the command undoes the takeover.
     Takeover(TakeoverArgs),
 
     /// Give the cluster's Leases back to kube-apiserver, while clients go on.

@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 /// Flags of the cluster's etcd.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClusterEtcdArgs {
-    /// URLs of the etcd in which kube-apiserver keeps its built-in Leases, separated by commas. The commands takeover
-    /// and rollback need this flag, unless they run with --without-etcd: this server then copies Leases from that etcd
-    /// and back. It writes to that etcd only while the APIService of Leases names a Service.
+    /// URLs of the cluster's etcd, in which kube-apiserver stores its built-in Leases, separated by commas. During the
+    /// commands takeover and rollback, this server copies Leases from the cluster's etcd and back. Without this flag,
+    /// the commands need --without-etcd. The server writes to the cluster's etcd only while the APIService of Leases
+    /// names a Service.
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub cluster_etcd_servers: Vec<String>,
 
-    /// PEM file with the certificate authorities of that etcd's members. Needed for https:// URLs.
+    /// PEM file with the certificate authorities of the members of the cluster's etcd. Needed for https:// URLs.
     #[arg(long, value_name = "FILE", requires = "cluster_etcd_servers")]
     pub cluster_etcd_cafile: Option<PathBuf>,
 
-    /// PEM file with the client certificate for that etcd. Goes together with --cluster-etcd-keyfile.
+    /// PEM file with the client certificate for the cluster's etcd. Needs --cluster-etcd-keyfile.
     #[arg(long, value_name = "FILE", requires = "cluster_etcd_keyfile", requires = "cluster_etcd_servers")]
     pub cluster_etcd_certfile: Option<PathBuf>,
 
@@ -25,7 +26,7 @@ pub struct ClusterEtcdArgs {
     #[arg(long, value_name = "FILE", requires = "cluster_etcd_certfile")]
     pub cluster_etcd_keyfile: Option<PathBuf>,
 
-    /// Beginning of kube-apiserver's keys, as its flag --etcd-prefix names it.
+    /// Beginning of kube-apiserver's keys in the cluster's etcd: the value of kube-apiserver's flag --etcd-prefix.
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub cluster_etcd_prefix: String,
 }

@@ -14,7 +14,7 @@ pub struct EtcdArgs {
     #[arg(long, value_name = "FILE")]
     pub etcd_cafile: Option<PathBuf>,
 
-    /// PEM file with the client certificate for etcd. Goes together with --etcd-keyfile.
+    /// PEM file with the client certificate for etcd. Needs --etcd-keyfile.
     #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
     pub etcd_certfile: Option<PathBuf>,
 
@@ -22,8 +22,8 @@ pub struct EtcdArgs {
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
 
-    /// Beginning of all keys in etcd. All replicas have the same prefix, and no other program has
-    /// keys with this prefix.
+    /// Beginning of all keys of this server in etcd. All replicas have the same prefix, and no other program has keys
+    /// with this prefix.
     #[arg(long, value_name = "PREFIX", default_value = "/coordination-apiserver")]
     pub etcd_prefix: String,
 }

@@ -30,7 +30,7 @@ pub struct MigrateArgs {
     #[arg(long, value_name = "KIND", value_enum)]
     pub from: DurableKind,
 
-    /// Storage to which the Leases are moved. The store must be new.
+    /// Storage to which the Leases are moved. Its store must be empty.
     #[arg(long, value_name = "KIND", value_enum)]
     pub to: DurableKind,
 

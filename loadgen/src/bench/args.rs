@@ -29,8 +29,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, conflicts_with_all = ["watchers", "name_watchers"])]
     pub(crate) protobuf: bool,
 
-    /// Number of Leases. read, renew and resume create the missing ones first; create needs a namespace without Leases;
-    /// list and delete-collection expect this number
+    /// Number of Leases. The benches read, renew and resume first create the missing Leases; create needs a namespace
+    /// without Leases; list and delete-collection expect this number of Leases
     #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) leases: u32,
 
@@ -47,8 +47,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(400..=1_000_000))]
     body_bytes: Option<u32>,
 
-    /// Requests per second, for echo, read and renew. A latency starts when the request was due [default: as many as
-    /// the server takes]
+    /// Requests per second, for the benches echo, read and renew. A latency starts when the request was due [default:
+    /// as many as the server takes]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) rate: Option<u32>,
 
@@ -56,12 +56,12 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) warm_up: Duration,
 
-    /// Measured time (500ms, 20s, 2m). create, delete-collection and resume take the time that they need; list is
-    /// repeated during this time, but at least once
+    /// Measured time (500ms, 20s, 2m). The benches create, delete-collection and resume take the time that they need;
+    /// list is repeated during this time, but at least once
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
 
-    /// Watchers of all Leases, for nothing, read, renew or resume
+    /// Watchers of all Leases, for the benches nothing, read, renew and resume
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(crate) watchers: u32,
 
@@ -74,7 +74,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) name_watchers: u32,
 
-    /// Watchers of one Lease each watch Leases that are not renewed, so there may be more of them than --leases
+    /// The watchers of --name-watchers watch Leases that are not renewed, so there may be more watchers than --leases
     #[arg(long, requires = "name_watchers")]
     pub(crate) other_names: bool,
 

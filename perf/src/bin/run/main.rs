@@ -38,10 +38,12 @@ use time::OffsetDateTime;
 
 /// Measures the server on one core under load from another; scenarios named -together share both cores.
 ///
-/// For each scenario, prints requests per second, latencies, the server's processor time for each request, its memory,
-/// and the limit. The processor time is from the kernel's accounting. Appends one line of JSON for each measurement to
-/// perf/results/NAME.jsonl. An interrupted run prints what it has measured. Exit status: 0 for success; 1 if a scenario
-/// failed or had errors, or if the run was interrupted; 2 for wrong usage.
+/// For each scenario, prints requests per second, latencies, the server's processor time for each request, the server's
+/// memory, and the limit: the process that used 95 % of a core or more. The processor time is from the kernel's
+/// accounting. Appends one line of JSON for each measurement to perf/results/NAME.jsonl. An interrupted run prints what
+/// it has measured.
+///
+/// Exit status: 0 for success; 1 if a scenario failed or had errors, or if the run was interrupted; 2 for wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "perf/run", version, max_term_width = 120)]
 struct Args {
@@ -83,7 +85,7 @@ struct Args {
     storage: Vec<Storage>,
 
     /// Number of replicas with --storage etcd. The first replica receives the load; with simulated nodes, all replicas
-    /// do
+    /// receive load
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     replicas: u8,
 
@@ -117,8 +119,8 @@ struct Args {
     #[arg(long, value_name = "NAME", value_parser = parse_name, conflicts_with = "quick")]
     name: Option<String>,
 
-    /// Records with perf(1) where the server spends its processor time, in one round of one scenario, into this file;
-    /// for perf/flamegraph
+    /// Records into this file, with perf(1), where the server spends its processor time in one round of one scenario.
+    /// perf/flamegraph uses this flag
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rounds", "against"])]
     record: Option<PathBuf>,
 }
