@@ -42,10 +42,15 @@ impl Imports {
     /// Queues the result of a read for import. A complete read replaces all earlier reads. [`Imports::take_in`] deletes
     /// each Lease of the table that the complete read lacks. A read may have a million Leases. So this function visits
     /// its Leases only if others are still queued and the read is not complete.
-    pub(super) fn put(&mut self, read: ReadLeases, is_complete: bool) {
+    pub(super) fn put(&mut self, mut read: ReadLeases, is_complete: bool) {
         if is_complete {
             self.unmatched = Some(String::new());
             self.unreadable.clear();
+            // The table lacks a Lease whose creation is in flight. If the read lacks the Lease too, it must be deleted
+            // after its creation.
+            for (key, ..) in &self.submitted {
+                read.entry(key.clone()).or_insert(None);
+            }
         }
         if is_complete || self.is_empty() {
             (self.queued, self.incoming) = (read.len(), read);
@@ -107,6 +112,11 @@ impl Imports {
             self.unreadable.remove(&key);
             let change = match change_of(&key, read.as_ref(), table, decoder) {
                 Ok(Some(change)) => change,
+                // The table does not have the change in flight yet. So the Lease is compared again after this change.
+                Ok(None) if is_in_flight(storage, &key) => {
+                    retried.push((key, read));
+                    continue;
+                }
                 Ok(None) => continue,
                 Err(why) => {
                     tracing::error!(why, "a built-in Lease cannot be read");
@@ -192,6 +202,12 @@ fn change_of(
     Ok(if is_own(&lease.metadata) { None } else { taken_in(table, lease) })
 }
 
+/// Whether a change of the Lease with this key is in flight in the journal.
+fn is_in_flight(storage: &Storage, key: &str) -> bool {
+    let (namespace, name) = key.split_once('/').unwrap_or_default();
+    storage.in_flight(namespace, name).is_some()
+}
+
 /// Whether the Lease with this key belongs to this server: an identity Lease or a Lease of the hand-over.
 fn is_own_key(table: &Table, key: &str) -> bool {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
@@ -204,6 +220,8 @@ mod tests {
     use super::*;
     use crate::codec::protobuf::encode_lease_into;
     use crate::handover::{NAME, NAMESPACE};
+    use crate::journal::testing::{SharedPort, SharedStore};
+    use crate::journal::{Config, Journal};
     use crate::lease::Lease;
     use crate::resource::{API_VERSION, ResourceVersion};
     use crate::timestamp::Time;
@@ -272,6 +290,38 @@ mod tests {
             }
             let keys: BTreeSet<_> = table.iter_from("").map(|object| object.key().as_str().to_owned()).collect();
             assert_eq!(keys, expected, "seed {seed}");
+        }
+    }
+
+    /// Goal: a Lease that is deleted in built-in storage while its creation is in flight here is deleted here too.
+    /// Method: the deletion is an event of the watch, or a complete read lacks the Lease.
+    #[test]
+    fn a_deletion_is_carried_out_after_the_creation_in_flight() {
+        for is_complete in [false, true] {
+            let config = Config { is_shared: true, ..Config::new("shared", 1_000) };
+            let mut journal = Journal::new(Box::new(SharedPort::new(&SharedStore::default())), config, 1);
+            let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+            while journal.is_loading() {
+                journal.advance(&mut table, 0, 100).expect("a store");
+            }
+            let mut storage = Storage::Journal(Box::new(journal));
+            let (mut imports, now) = (Imports::default(), Now { ms: 0, wall: Time(0) });
+            let (key, created) = read("n", "a");
+            imports.put(ReadLeases::from([(key.clone(), created)]), false);
+            imports.take_in(&mut table, &mut storage, &mut Decoder::new(), now);
+            assert!(is_in_flight(&storage, &key) && table.find("n", "a").is_none());
+            let gone = if is_complete { ReadLeases::new() } else { ReadLeases::from([(key, None)]) };
+            imports.put(gone, is_complete);
+            let mut has_existed = false;
+            for _ in 0..30 {
+                imports.take_in(&mut table, &mut storage, &mut Decoder::new(), now);
+                let journal = storage.journal_mut().expect("a journal");
+                journal.advance(&mut table, now.ms, 100).expect("a store");
+                journal.end_turn(&table, now.ms);
+                has_existed |= table.find("n", "a").is_some();
+            }
+            assert!(imports.is_empty() && has_existed);
+            assert!(table.find("n", "a").is_none(), "is_complete: {is_complete}");
         }
     }
 
