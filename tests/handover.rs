@@ -250,6 +250,27 @@ fn a_rollback_by_hand_ends_watches_in_a_quiet_cluster() {
     }
 }
 
+/// Goal: after somebody has deleted and recreated the APIService, a server with outdated Leases waits for a takeover,
+/// even if the server starts again.
+#[test]
+fn a_recreated_api_service_needs_a_takeover() {
+    let Some(mut rig) = Rig::start("disk") else { return };
+    rig.put_built_in("a", "h", EARLY);
+    rig.take_over();
+    rig.delete(API_SERVICE);
+    eventually("the server notices the deletion", || rig.step() == "not-ours");
+    assert!(rig.annotation("message").contains("until takeover is run again"), "{}", rig.annotation("message"));
+    rig.put_built_in("a", "acquired there", LATER);
+    rig.register(true);
+    rig.server.kill();
+    rig.server.restart();
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(rig.step(), "not-ours");
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 429);
+    rig.take_over();
+    assert_eq!(rig.holder("a"), "acquired there");
+}
+
 /// Reads a watch until its end, an ERROR event with 410.
 fn expect_end(watch: &mut Watch) {
     let mut event = watch.next();

@@ -29,7 +29,10 @@ pub(super) struct Handover {
     pub(super) uid: Option<String>,
     /// `resourceVersion` of the Lease of the hand-over; empty before the first hand-over.
     pub(super) version: String,
+    /// Phase of the hand-over; `None` before the first hand-over, and for a phase of a newer release.
     pub(super) phase: Option<Phase>,
+    /// Word for the phase, if this release does not know the phase.
+    pub(super) unknown_phase: Option<String>,
     /// Id of the last request for a phase, of whichever command.
     pub(super) asked: String,
     pub(super) step: Option<Step>,
@@ -41,11 +44,14 @@ impl Handover {
     /// Reads the state of the hand-over from its Lease.
     pub(super) fn of(lease: Option<&Lease>) -> Self {
         let annotations = lease.and_then(|lease| lease.metadata.annotations.as_ref());
-        let word = |name: &str| annotations.and_then(|all| all.get(name)).map_or("", String::as_str);
+        let found = |name: &str| annotations.and_then(|all| all.get(name));
+        let word = |name: &str| found(name).map_or("", String::as_str);
+        let phase: Option<Phase> = word(PHASE).parse().ok();
         Self {
             uid: lease.and_then(|lease| lease.metadata.uid.clone()),
             version: lease.and_then(|lease| lease.metadata.resource_version.clone()).unwrap_or_default(),
-            phase: word(PHASE).parse().ok(),
+            phase,
+            unknown_phase: found(PHASE).filter(|_| phase.is_none()).cloned(),
             asked: word(ASKED).to_owned(),
             step: word(STEP).parse().ok(),
             message: word(MESSAGE).to_owned(),
@@ -68,10 +74,25 @@ impl Handover {
         clients.first_answer(Self::at).await
     }
 
-    /// Whether kube-apiserver serves built-in Leases again, after a rollback or the undo of a takeover. If so, this
-    /// server's Leases may be outdated.
+    /// Reads the state of the hand-over from a replica that responds, at the start of a command.
+    ///
+    /// # Errors
+    /// If no replica responds, or if only a newer release knows the phase.
+    pub(super) async fn seen_at_start(clients: &Clients) -> Result<Self, SwitchError> {
+        let seen = Self::seen(clients).await?;
+        match &seen.unknown_phase {
+            Some(phase) => Err(SwitchError(format!(
+                "this release does not know the phase {phase:?} of the hand-over: run the command of the release that \
+                 began this phase"
+            ))),
+            None => Ok(seen),
+        }
+    }
+
+    /// Whether kube-apiserver serves built-in Leases again, or did so since the last takeover. If so, this server's
+    /// Leases may be outdated.
     pub(super) fn is_given_back(&self) -> bool {
-        matches!(self.phase, Some(Phase::Undo | Phase::Freeze | Phase::Hold)) && self.step == Some(Step::NotOurs)
+        self.step == Some(Step::NotOurs)
     }
 
     /// Whether the takeover is complete, so that this server serves the Leases.
@@ -82,10 +103,13 @@ impl Handover {
 
 impl fmt::Display for Handover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.phase, self.step) {
-            (None, _) => f.write_str("none"),
-            (Some(phase), None) => phase.fmt(f),
-            (Some(phase), Some(step)) => write!(f, "{phase}, {step}"),
+        let phase = match &self.unknown_phase {
+            Some(word) => word.as_str(),
+            None => self.phase.map_or("none", Phase::name),
+        };
+        match self.step {
+            None => f.write_str(phase),
+            Some(step) => write!(f, "{phase}, {step}"),
         }
     }
 }

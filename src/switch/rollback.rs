@@ -39,7 +39,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     // A replica that does not respond is no error: the other replicas write the Leases to built-in storage. A replica
     // that responds without access to its store is an error, which `await_stores` returns.
     _ = report_replicas(&clients, report).await;
-    let seen = Handover::seen(&clients).await?;
+    let seen = Handover::seen_at_start(&clients).await?;
     check_apiservers(&clients, &seen, report).await?;
     if seen.is_serving() {
         await_stores(&clients, LIVE_MAX).await.map_err(|why| failed("nothing has changed", why))?;
@@ -65,8 +65,8 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     let begun = Instant::now();
     let has_stopped_writes = !seen.is_given_back();
     match seen.phase {
-        // After an earlier command, kube-apiserver serves built-in Leases again. So this server's Leases are outdated,
-        // and built-in storage has newer Leases.
+        // kube-apiserver has served built-in Leases since the takeover. So this server's Leases are outdated, and
+        // built-in storage has newer Leases.
         _ if seen.is_given_back() => {}
         None => {
             let why = "this server has not taken the Leases over: see docs/deploy.md, Roll back by hand";
@@ -131,13 +131,14 @@ pub(super) async fn give_up_takeover(
 /// rollback without etcd that is too late. The cluster has no policy of that rollback. In a dry run, changes nothing.
 ///
 /// # Errors
-/// [`TOO_LATE`] for an incomplete rollback. Also if another command is at work, or if no replica answers.
+/// [`TOO_LATE`] for an incomplete rollback. Also if another command is at work, if no replica answers, or if only a
+/// newer release knows the phase.
 pub(super) async fn end_incomplete(
     clients: &Clients,
     is_dry_run: bool,
     report: &mut Report<'_>,
 ) -> Result<(), SwitchError> {
-    let seen = Handover::seen(clients).await?;
+    let seen = Handover::seen_at_start(clients).await?;
     if names_service(&clients.api_service().await?) {
         return Err(SwitchError("another command is at work: try again".to_owned()));
     }
@@ -209,8 +210,7 @@ async fn write_back(
     if !was_serving {
         return Err(failed("the Leases are not in built-in storage; run rollback again", why));
     }
-    let is_given_back = |seen: &Handover| seen.step == Some(Step::NotOurs);
-    match claim.insist_unless(clients, Phase::Serve, Some(Step::Serving), is_given_back).await {
+    match claim.insist_unless(clients, Phase::Serve, Some(Step::Serving), Handover::is_given_back).await {
         Ok(true) => Err(failed("the Leases are not in built-in storage, and this server goes on with them", why)),
         Ok(false) => Ok(()),
         Err(error) if claim.is_lost() => Err(error),

@@ -23,7 +23,7 @@ use tokio::time::sleep;
 pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<(), SwitchError> {
     let wanted = read_api_service(&args.apiservice)?;
     let clients = Clients::new(Cluster::new(&args.cluster).await?, &args.cluster, Some(&wanted)).await?;
-    let before = Handover::seen(&clients).await?;
+    let before = Handover::seen_at_start(&clients).await?;
     // A killed command may have left the canary behind.
     canary::remove(clients.cluster()).await?;
     let is_registered = check(&clients, &wanted, &before, report).await?;

@@ -100,9 +100,17 @@ fn the_handover_lease_gives_phase_and_step() {
     let message = "7 Leases are here".to_owned();
     let uid = Some("u".to_owned());
     let (phase, step) = (Some(Phase::Import), Some(Step::Imported));
-    let seen = Handover { uid, version: "7".to_owned(), phase, asked: String::new(), step, message };
+    let seen = Handover { uid, version: "7".to_owned(), phase, step, message, ..Handover::default() };
     assert_eq!(Handover::of(Some(&lease)), seen);
     assert_eq!(Handover::of(None), Handover::default());
+}
+
+#[test]
+fn leases_are_given_back_once_the_api_service_has_named_no_service() {
+    for phase in [Phase::Serve, Phase::Undo, Phase::Freeze, Phase::Hold] {
+        let seen = |step| Handover { phase: Some(phase), step, ..Handover::default() };
+        assert!(seen(Some(Step::NotOurs)).is_given_back() && !seen(None).is_given_back(), "{phase}");
+    }
 }
 
 /// Response of a fake server: the HTTP status and the body. With `None`, the server closes the connection.
@@ -267,6 +275,37 @@ fn a_rollback_that_has_lost_its_policy_is_too_late() {
     assert_eq!(outcome("released", false), (too_late(), 1), "the command ends the rollback");
     assert_eq!(outcome("released", true), (too_late(), 0));
     assert_eq!(outcome("not-ours", false), (Ok(()), 0), "a complete rollback");
+}
+
+/// Goal: a command of an older release does not act in a phase that a newer release has begun.
+#[test]
+fn a_phase_of_a_newer_release_is_refused() {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let serve_object = |object: Value| {
+        let counted = Arc::clone(&writes);
+        serve(move |request| {
+            counted.fetch_add(usize::from(!request.starts_with("GET")), Ordering::SeqCst);
+            Some((200, object.clone()))
+        })
+    };
+    let apiserver = serve_object(json!(local()));
+    let annotations = json!({PHASE: "thaw", STEP: "held", ASKED: "a"});
+    let replica = serve_object(json!({"metadata": {"uid": "u", "annotations": annotations}}));
+    let expected = "this release does not know the phase \"thaw\" of the hand-over: run the command of the release \
+                    that began this phase";
+    run(async {
+        let clients = Clients::without_tls(&apiserver, &replica);
+        let seen = Handover::seen(&clients).await.expect("a replica that responds");
+        assert_eq!((seen.phase, seen.to_string()), (None, "thaw, held".to_owned()));
+        let started = Handover::seen_at_start(&clients).await;
+        assert_eq!(started.map_err(|error| error.to_string()), Err(expected.to_owned()));
+        let mut say = |_: &str| {};
+        for is_dry_run in [false, true] {
+            let ended = end_incomplete(&clients, is_dry_run, &mut Report::new(&mut say)).await;
+            assert_eq!(ended.map_err(|error| error.to_string()), Err(expected.to_owned()));
+        }
+    });
+    assert_eq!(writes.load(Ordering::SeqCst), 0);
 }
 
 /// Returns a Lease with a UID, and with a `renewTime` in this second.

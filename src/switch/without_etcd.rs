@@ -256,7 +256,7 @@ pub(super) async fn roll_back(
     _ = report_replicas(&clients, report).await;
     policy::check(clients.cluster(), Permitted::ThisCommand).await?;
     report.line("kube-apiserver accepts the admission policy in a dry run");
-    let seen = Handover::seen(&clients).await?;
+    let seen = Handover::seen_at_start(&clients).await?;
     if seen.is_serving() {
         await_stores(&clients, LIVE_MAX).await.map_err(|why| failed("nothing has changed", why))?;
     }
@@ -273,7 +273,7 @@ pub(super) async fn roll_back(
         Some(Phase::Serve) if seen.is_serving() && is_registered => {
             renewals::create(clients.cluster(), report).await;
         }
-        // After an earlier command, kube-apiserver serves built-in Leases again. So this server's Leases are outdated.
+        // kube-apiserver has served built-in Leases since the takeover. So this server's Leases are outdated.
         _ if seen.is_given_back() => {
             let check = async || claim.check_if_known(&clients).await;
             replace_api_service(&clients, &PostParams::default(), check, make_local).await?;

@@ -67,6 +67,11 @@ use merge::is_same_term;
 use state::{HandoverState, Progress};
 use worker::Worker;
 
+/// Message of a server that has served the Leases, and now refuses writes: the APIService has named no Service since.
+const TAKEN_AWAY: &str = "the APIService was deleted or made local, so kube-apiserver has served built-in Leases: this \
+                          server refuses writes until takeover is run again, even if the APIService names its Service \
+                          again";
+
 /// The state of the hand-over as this replica sees it, and this replica's worker and copier.
 #[derive(Debug, Default)]
 pub struct Handover {
@@ -335,6 +340,9 @@ impl Handover {
         if (self.state.phase, self.state.step) != (before.phase, before.step) {
             let (phase, step) = (self.state.phase.map(Phase::name), self.state.step.map(Step::name));
             tracing::info!(phase, step, "the hand-over of Leases has a new phase or step");
+            if (self.state.phase, self.state.step) == (Some(Phase::Serve), Some(Step::NotOurs)) {
+                tracing::warn!("{TAKEN_AWAY}");
+            }
             if self.state.phase.is_none() {
                 // Somebody has deleted the Lease of the hand-over, or only a newer release knows the phase. So no later
                 // turn continues the work.
@@ -460,8 +468,9 @@ impl Api {
 mod tests {
     use super::*;
     use crate::api::Reply;
+    use crate::api::holder_log::tests::lines_of;
     use crate::auth::Credentials;
-    use crate::handover::PHASE;
+    use crate::handover::{PHASE, STEP};
     use crate::http::{Method, NoLines, RequestHead};
     use crate::table::object::RenewedTimes;
     use crate::timestamp::{MicroTime, Time};
@@ -510,6 +519,29 @@ mod tests {
         table.apply(deletion).expect("deleted");
         handover.read_state(&table);
         assert_eq!(handover.mode, Mode::Open);
+    }
+
+    #[test]
+    fn a_server_whose_api_service_was_deleted_logs_the_remedy_once() {
+        let mut lease = Lease::default();
+        (lease.metadata.namespace, lease.metadata.name) = (NAMESPACE.into(), NAME.into());
+        let mut other = lease.clone();
+        other.metadata.name = "other".into();
+        let annotations = &mut lease.metadata.annotations;
+        annotations.insert(PHASE.into(), Phase::Serve.name().into());
+        annotations.insert(STEP.into(), Step::NotOurs.name().into());
+        let mut table = Table::new(ResourceVersion(BUILT_IN_VERSIONS_END), 100, usize::MAX);
+        table.create(lease);
+        let mut handover = Handover::default();
+        let lines = lines_of(|| {
+            handover.read_state(&table);
+            table.create(other);
+            handover.read_state(&table);
+        });
+        let warnings: Vec<_> = lines.iter().filter(|line| line.contains("WARN")).collect();
+        assert!(matches!(warnings[..], [line] if line.ends_with(TAKEN_AWAY)), "{lines:?}");
+        assert!(handover.mode == Mode::Frozen && handover.may_be_outdated() && handover.ends_watches);
+        assert!(!handover.stats().serves && !handover.stats().holds_writes);
     }
 
     #[test]

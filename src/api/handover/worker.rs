@@ -23,11 +23,11 @@
 //! A million Leases together would delay requests by a second. So each turn of the event loop imports, encodes and
 //! compares only some of the Leases.
 
-use super::Mode;
 use super::encode::{Encoding, wanted};
 use super::feed::{Feed, RENEWAL_MS};
 use super::imports::Imports;
 use super::state::{HandoverState, Progress, publish, say};
+use super::{Mode, TAKEN_AWAY};
 use crate::api::identity::{client_leases, is_own};
 use crate::api::storage::Storage;
 use crate::clock::Now;
@@ -216,10 +216,9 @@ impl Worker {
     /// Begins a phase. If the new phase imports Leases, the worker still imports those that it has read in an earlier
     /// phase.
     fn begin(&mut self, state: &HandoverState) {
-        // After a rollback, built-in storage may have newer Leases. So this server neither reads nor writes them.
-        let is_given_back =
-            matches!(state.phase, Some(Phase::Undo | Phase::Freeze)) && state.step == Some(Step::NotOurs);
-        self.stage = if is_given_back { Stage::Rest } else { Stage::Read };
+        // Once the APIService has named no Service, built-in storage may have newer Leases. So this server neither
+        // reads nor writes them, even if the APIService names its Service again.
+        self.stage = if state.step == Some(Step::NotOurs) { Stage::Rest } else { Stage::Read };
         // An incremental read returns only the Leases that have changed in built-in storage since the last read. It
         // would miss Leases that only the table has changed since then, by writes of clients or by imports of another
         // replica.
@@ -328,7 +327,8 @@ impl Worker {
             BuiltInEvent::NotOurs => {
                 self.rest(now);
                 self.discard();
-                let why = "the APIService does not name a Service";
+                let is_taken_away = state.phase == Some(Phase::Serve);
+                let why = if is_taken_away { TAKEN_AWAY } else { "the APIService does not name a Service" };
                 say(table, storage, Some(Step::NotOurs), why, now);
             }
             BuiltInEvent::Failed { why, is_lost } => {
@@ -522,7 +522,7 @@ fn takes_in(state: &HandoverState) -> bool {
     match state.phase {
         Some(Phase::Import) => true,
         Some(Phase::Undo) => state.step != Some(Step::NotOurs),
-        Some(Phase::Serve) => state.step != Some(Step::Serving),
+        Some(Phase::Serve) => !matches!(state.step, Some(Step::Serving | Step::NotOurs)),
         Some(Phase::Freeze | Phase::Copy | Phase::Hold) | None => false,
     }
 }

@@ -163,6 +163,19 @@ fn changes_are_fed_after_the_write_of_all_leases() {
     assert!(is_acquired(&written(rig.turn(5_000)), "n/l0000"));
 }
 
+/// Goal: a replica that starts, or becomes the active one, after somebody has deleted and recreated the APIService
+/// waits for a takeover.
+#[test]
+fn a_recreated_api_service_starts_no_work() {
+    let mut rig = Rig::new(1);
+    rig.ask_for(Phase::Serve, Some(Step::NotOurs));
+    for later_ms in [0, 1, 5_000] {
+        assert_eq!(rig.turn(later_ms), None);
+    }
+    rig.ask_for(Phase::Import, None);
+    assert_eq!(rig.turn(1), READ_ALL);
+}
+
 /// Goal: a server that serves deletes each Lease that only built-in storage has, and compares some in each turn.
 #[test]
 fn unknown_leases_of_built_in_storage_are_deleted_in_steps() {
