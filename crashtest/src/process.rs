@@ -52,6 +52,8 @@ impl Program {
         let mut command = Command::new(&self.file);
         command.args(["--secure-port", "0", "--insecure-port", &self.port.to_string()]);
         command.args(["--watch-window-events", &self.window.to_string()]);
+        // The checker counts events. So their number must be the only limit of the window.
+        command.args(["--watch-window-bytes", &(u64::from(self.window) * EVENT_BYTES_MAX).to_string()]);
         match &self.storage {
             Storage::Memory => command.args(["--storage", "memory"]),
             Storage::Disk(data) => command.args(["--storage", "disk", "--data-dir"]).arg(data),
@@ -183,6 +185,8 @@ pub(crate) fn free_port() -> std::io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
+/// Maximum memory of an event of this program's Leases in the server's watch window, in bytes.
+const EVENT_BYTES_MAX: u64 = 4_096;
 /// Maximum wait for the response to a probe. A running server responds sooner.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Interval between two probes.
