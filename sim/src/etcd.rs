@@ -171,7 +171,7 @@ enum What {
 }
 
 /// The port of one start of a replica, and its watch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Follower {
     epoch: u64,
     /// Content of etcd at the time when this start opened the store.
@@ -222,24 +222,7 @@ impl Etcd {
 
     /// Connects a new start of a replica. Responses to earlier starts are lost.
     pub fn start(&mut self, node: usize, epoch: u64) {
-        let follower = Follower {
-            epoch,
-            opened: Stored::default(),
-            next: None,
-            follows: false,
-            read_us: 0,
-            watch_us: 0,
-            broken_until_us: 0,
-            deaf_until_us: 0,
-            mute_until_us: 0,
-            loses_next: false,
-            misses: false,
-            held: None,
-            delivered: End::default(),
-            known: Known::default(),
-            early: BTreeSet::new(),
-        };
-        self.followers.insert(node, follower);
+        self.followers.insert(node, Follower { epoch, ..Follower::default() });
     }
 
     /// Accepts a command of a replica.

@@ -109,29 +109,6 @@ pub struct FaultRates {
     pub restores: usize,
 }
 
-impl FaultRates {
-    /// No faults.
-    pub const NONE: Self = Self {
-        kills: 0,
-        power_cuts: 0,
-        crash_points: 0,
-        stops: 0,
-        io_errors: 0,
-        full: 0,
-        stuck: 0,
-        resets: 0,
-        jumps: 0,
-        flips: 0,
-        pauses: 0,
-        away: 0,
-        parted: 0,
-        broken_watches: 0,
-        lost_events: 0,
-        compactions: 0,
-        restores: 0,
-    };
-}
-
 /// Draws a number from 1 to `max` in half of the cases. In the other half the number is 0.
 fn some(random: &mut Rng, max: usize) -> usize {
     if random.bool() { random.usize(1..=max) } else { 0 }
@@ -185,7 +162,7 @@ impl Swarm {
                 resets: some(random, 6),
                 jumps: some(random, 4),
                 flips: some(random, 3),
-                ..FaultRates::NONE
+                ..FaultRates::default()
             },
         }
     }
@@ -211,7 +188,7 @@ impl Swarm {
                 broken_watches: some(random, 6),
                 lost_events: some(random, 2),
                 compactions: some(random, 4),
-                ..FaultRates::NONE
+                ..FaultRates::default()
             },
             ..self
         }

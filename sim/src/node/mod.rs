@@ -11,7 +11,7 @@ use coordination_apiserver::journal::{Command, Event as JournalEvent};
 use server::{Loaded, Server};
 
 /// A machine that runs at most one server at a time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Node {
     /// Index among the machines.
     pub index: usize,
@@ -56,19 +56,7 @@ impl Node {
         if let Some(bug) = bug {
             bug.prepare(&device);
         }
-        Self {
-            index,
-            device,
-            is_replica: false,
-            paused_until_us: 0,
-            epoch: 0,
-            server: None,
-            bug,
-            memory: Memory::default(),
-            stuck_us: 0,
-            is_closed: false,
-            said_loaded: false,
-        }
+        Self { index, device, bug, ..Self::default() }
     }
 
     /// Returns the number that identifies the current start of the server.
