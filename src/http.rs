@@ -85,6 +85,17 @@ pub trait FieldLines {
     fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8]));
 }
 
+/// Field lines with these names and values, for tests.
+#[cfg(test)]
+pub(crate) struct Lines<'a>(pub(crate) &'a [(&'a str, &'a str)]);
+
+#[cfg(test)]
+impl FieldLines for Lines<'_> {
+    fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        self.0.iter().for_each(|(name, value)| each(name.as_bytes(), value.as_bytes()));
+    }
+}
+
 /// Field lines of a request that has none.
 #[cfg(test)]
 pub(crate) struct NoLines;
@@ -111,6 +122,14 @@ pub struct RequestHead<'a> {
     pub user_agent: Option<&'a [u8]>,
     /// All field lines of the request.
     pub fields: &'a dyn FieldLines,
+}
+
+impl<'a> RequestHead<'a> {
+    /// Creates a head without the fields `Accept`, `Content-Type` and `User-Agent`.
+    #[must_use]
+    pub fn bare(method: Method, path: &'a str, query: &'a str, fields: &'a dyn FieldLines) -> Self {
+        Self { method, path, query, accept: None, content_type: None, user_agent: None, fields }
+    }
 }
 
 impl fmt::Debug for RequestHead<'_> {

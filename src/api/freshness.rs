@@ -223,15 +223,8 @@ mod tests {
         /// applied.
         fn ask(&mut self, method: Method, path: &str, query: &str, body: &str) -> (u16, bool) {
             let path = format!("{LEASES}{path}");
-            let head = RequestHead {
-                method,
-                path: &path,
-                query,
-                accept: None,
-                content_type: Some(b"application/json"),
-                user_agent: None,
-                fields: &NoLines,
-            };
+            let bare = RequestHead::bare(method, &path, query, &NoLines);
+            let head = RequestHead { content_type: Some(b"application/json"), ..bare };
             let (mut retry, mut has_waited) = (None::<Retry>, false);
             loop {
                 let (api, table) = (&mut self.api, &mut self.table);

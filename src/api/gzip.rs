@@ -156,19 +156,10 @@ impl Gzip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::Lines;
     use crate::schedule::{Permits, Requester};
     use flate2::read::GzDecoder;
     use std::io::Read;
-
-    struct Lines(&'static [(&'static str, &'static str)]);
-
-    impl FieldLines for Lines {
-        fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
-            for (name, value) in self.0 {
-                each(name.as_bytes(), value.as_bytes());
-            }
-        }
-    }
 
     #[test]
     fn only_the_bare_word_asks_for_gzip() {

@@ -517,8 +517,7 @@ mod tests {
     fn identities_are_found_among_other_leases() {
         let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
         for name in ["a", "coordination-apiserver", "coordination-apiserver-handover", "z"] {
-            let metadata = ObjectMeta { name: name.into(), namespace: NAMESPACE.into(), ..ObjectMeta::default() };
-            table.create(Lease { metadata, spec: LeaseSpec::default() });
+            table.create(Lease::named(NAMESPACE, name));
         }
         for host in ["b", "a"] {
             replica(host).keep_identity(&mut table, at(0));
@@ -535,13 +534,9 @@ mod tests {
         api.keep_identity(&mut table, at(0));
         let name = "coordination-apiserver-a-8443";
         let lease = |labels: &StringMap, namespace: &str, name: &str| {
-            let metadata = ObjectMeta {
-                name: name.into(),
-                namespace: namespace.into(),
-                labels: labels.clone(),
-                ..ObjectMeta::default()
-            };
-            Box::new(Lease { metadata, spec: LeaseSpec::default() })
+            let mut lease = Box::new(Lease::named(namespace, name));
+            lease.metadata.labels = labels.clone();
+            lease
         };
         let (labels, none) = (api.identity.as_ref().expect("an identity").labels(), StringMap::default());
         let (slot, _) = table.find(NAMESPACE, name).expect("a Lease");

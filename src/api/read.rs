@@ -273,15 +273,8 @@ mod tests {
     use crate::timestamp::Time;
 
     fn watch_of(path: &str, query: &str) -> WatchSpec {
-        let head = RequestHead {
-            method: Method::Get,
-            path: &format!("/apis/coordination.k8s.io/v1/{path}"),
-            query,
-            accept: None,
-            content_type: None,
-            user_agent: None,
-            fields: &NoLines,
-        };
+        let path = format!("/apis/coordination.k8s.io/v1/{path}");
+        let head = RequestHead::bare(Method::Get, &path, query, &NoLines);
         let mut table = Table::new(ResourceVersion(100), 10, usize::MAX);
         let now = Now { ms: 0, wall: Time(0) };
         match Api::new().handle(&mut table, &head, &[], None, &Credentials::insecure(), now) {
@@ -322,9 +315,7 @@ mod tests {
     fn a_foreign_token_has_no_count_and_a_future_token_gets_410() {
         let mut table = Table::new(ResourceVersion(100), 10, usize::MAX);
         for (namespace, name) in [("a", "x"), ("a", "y"), ("b", "x")] {
-            let mut lease = Lease::default();
-            (lease.metadata.namespace, lease.metadata.name) = (namespace.into(), name.into());
-            table.create(lease);
+            table.create(Lease::named(namespace, name));
         }
         let range = Range::Namespace("a".into());
         let token = ContinueToken::after(&Snapshot::now(&table, range.clone()));

@@ -145,9 +145,7 @@ mod tests {
     const PERIOD_MS: u64 = 60_000;
 
     fn lock(name: &str, holder: &str, seconds: Option<i32>) -> Lease {
-        let mut lease = Lease::default();
-        lease.metadata.namespace = "n".into();
-        lease.metadata.name = name.into();
+        let mut lease = Lease::named("n", name);
         lease.spec.holder_identity = Some(holder.into());
         lease.spec.lease_duration_seconds = seconds;
         lease

@@ -470,15 +470,7 @@ mod tests {
     }
 
     fn send(api: &mut Api, table: &mut Table, method: Method, path: &str, body: &str) -> Response {
-        let head = RequestHead {
-            method,
-            path,
-            query: "",
-            accept: None,
-            content_type: None,
-            user_agent: None,
-            fields: &NoLines,
-        };
+        let head = RequestHead::bare(method, path, "", &NoLines);
         let now = Now { ms: 0, wall: Time(1_795_219_345) };
         match api.handle(table, &head, body.as_bytes(), None, &Credentials::insecure(), now) {
             Reply::Response(response) => response,

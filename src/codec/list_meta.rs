@@ -59,6 +59,7 @@ impl ListMeta<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::text;
 
     #[test]
     fn absent_parts_are_left_out() {
@@ -72,9 +73,7 @@ mod tests {
                 r#"{"resourceVersion":"7","continue":"t","remainingItemCount":2}"#,
             ),
         ] {
-            let mut out = Vec::new();
-            meta.push_json(&mut out);
-            assert_eq!(String::from_utf8(out).expect("UTF-8"), json);
+            assert_eq!(text(|out| meta.push_json(out)), json);
         }
     }
 }

@@ -24,3 +24,11 @@ pub use decoded::{DecodedLease, DeleteOptions, Preconditions};
 pub use format::Format;
 pub use refusal::unrecognized;
 pub use warnings::FieldWarnings;
+
+/// Returns the text that an encoder appends.
+#[cfg(test)]
+fn text(encode: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    encode(&mut out);
+    String::from_utf8(out).expect("UTF-8")
+}

@@ -57,6 +57,7 @@ const SPEC: &[u8] = b",\"spec\":{";
 mod tests {
     use super::*;
     use crate::codec::json::encode_lease_into;
+    use crate::codec::text;
     use crate::lease::Lease;
     use crate::resource::ResourceVersion;
 
@@ -64,12 +65,6 @@ mod tests {
     const PARTIAL: &str = include_str!("../../tests/wire/partial-full.json");
     const LIST: &str = include_str!("../../tests/wire/list.json");
     const PARTIAL_LIST: &str = include_str!("../../tests/wire/partial-list.json");
-
-    fn text(encode: impl FnOnce(&mut Vec<u8>)) -> String {
-        let mut out = Vec::new();
-        encode(&mut out);
-        String::from_utf8(out).expect("UTF-8")
-    }
 
     #[test]
     fn the_metadata_is_cut_out_of_the_lease() {

@@ -121,13 +121,18 @@ impl World {
 
     /// Returns the output of several turns of the event loop.
     fn answers(&mut self) -> String {
-        let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 16]);
-        for _ in 0..4 {
+        String::from_utf8_lossy(&self.output_of(4)).into_owned()
+    }
+
+    /// Returns the output of this number of turns of the event loop.
+    fn output_of(&mut self, turns: usize) -> Vec<u8> {
+        let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 20]);
+        for _ in 0..turns {
             self.turn();
             let read = self.peer.read(&mut piece).unwrap_or(0);
             bytes.extend_from_slice(&piece[..read]);
         }
-        String::from_utf8_lossy(&bytes).into_owned()
+        bytes
     }
 
     fn turn(&mut self) {
@@ -277,12 +282,7 @@ fn waiting_requests_are_answered_without_further_input() {
             Err(_) => {}
         }
     }
-    let (mut rest, mut answered) = (&answers[..], 0);
-    while let [a, b, c, frame_type, _, _, _, _, _, behind @ ..] = rest {
-        answered += u32::from(*frame_type == 1);
-        rest = &behind[u32::from_be_bytes([0, *a, *b, *c]) as usize..];
-    }
-    assert_eq!(answered, asked);
+    assert_eq!(answered(&answers).len(), asked as usize);
     assert_ne!(world.conn.phase, Phase::Open);
 }
 
@@ -328,8 +328,7 @@ fn settled_writes_are_answered_without_further_input() {
     let mut answers = vec![0; 1 << 20];
     let read = world.peer.read(&mut answers).expect("answers");
     assert!(read > QUEUED_BYTES_LOW, "all of it had room: {read}");
-    let heads = types(&answers[..read]).into_iter().filter(|frame_type| *frame_type == 1).count();
-    assert_eq!(heads, WRITES as usize);
+    assert_eq!(answered(&answers[..read]).len(), WRITES as usize);
 }
 
 #[test]
@@ -351,7 +350,7 @@ fn small_requests_find_room_beside_large_ones_that_wait() {
             answers.extend_from_slice(&piece[..read]);
         }
         assert!(rest.is_empty());
-        (world.service.waiters.len(), types(&answers).into_iter().filter(|frame_type| *frame_type == 1).count())
+        (world.service.waiters.len(), answered(&answers).len())
     };
     let waiting = RECEIVED_BYTES_LOW / LARGE - 1;
     for (n, stream) in (1..=waiting).zip((1..).step_by(2)) {
@@ -452,14 +451,8 @@ fn a_collection_deletion_awaiting_the_journal_takes_no_turns() {
 #[test]
 fn a_list_that_a_freeze_cuts_off_has_no_last_chunk() {
     let mut world = World::new();
-    let lease = |namespace: &str, name: &str| {
-        let mut lease = Lease::default();
-        lease.metadata.namespace = namespace.into();
-        lease.metadata.name = name.into();
-        lease
-    };
     for number in 0..2_000 {
-        world.service.table.create(lease("n", &number.to_string()));
+        world.service.table.create(Lease::named("n", &number.to_string()));
     }
     let request = b"GET /apis/coordination.k8s.io/v1/leases HTTP/1.1\r\nHost: h\r\n\r\n";
     world.peer.write_all(request).expect("room in the kernel");
@@ -471,7 +464,7 @@ fn a_list_that_a_freeze_cuts_off_has_no_last_chunk() {
     };
     step(&mut world);
     assert!(world.conn.has_job_step(), "the list is longer than one step");
-    let mut phase = lease(handover::NAMESPACE, handover::NAME);
+    let mut phase = Lease::named(handover::NAMESPACE, handover::NAME);
     phase.metadata.annotations.insert(handover::PHASE.into(), handover::Phase::Freeze.name().into());
     world.service.table.create(phase);
     world.service.hand_over(world.now, |_| {});
@@ -637,13 +630,7 @@ fn a_creation_awaiting_its_namespace_survives_a_half_close() {
         world.turn();
         assert!(world.conn.protocol.is_waiting(), "{behind}");
         world.now.ms += NAMESPACE_WAIT_MS;
-        let (mut answers, mut piece) = (Vec::new(), vec![0; 1 << 20]);
-        for _ in 0..100 {
-            world.turn();
-            let read = world.peer.read(&mut piece).unwrap_or(0);
-            answers.extend_from_slice(&piece[..read]);
-        }
-        let answered = memchr::memmem::find_iter(&answers, b"HTTP/1.1 ").count();
+        let answered = memchr::memmem::find_iter(&world.output_of(100), b"HTTP/1.1 ").count();
         assert_eq!(answered, 1 + behind);
     }
 }
@@ -760,12 +747,10 @@ fn answered(mut bytes: &[u8]) -> Vec<u32> {
 #[test]
 fn long_requests_wait_for_the_others_of_their_connection() {
     let mut world = World::new();
-    let mut lease = Lease::default();
-    (lease.metadata.namespace, lease.metadata.name) = ("ns".into(), "large".into());
+    let mut lease = Lease::named("ns", "large");
     lease.spec.holder_identity = Some("\u{1}".repeat(1 << 20).into());
     world.service.table.create(lease);
-    world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
-    world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room in the kernel");
+    world.begin_http2();
     let mut exchange = |requests: &[u8], begun: fn() -> Instant| {
         world.peer.write_all(requests).expect("room in the kernel");
         let mut received = Vec::new();

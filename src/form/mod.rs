@@ -430,9 +430,7 @@ mod tests {
     use crate::table::object::Key;
 
     fn object() -> Object {
-        let mut lease = Lease::default();
-        lease.metadata.name = "a".into();
-        lease.metadata.namespace = "n".into();
+        let mut lease = Lease::named("n", "a");
         lease.spec.holder_identity = Some("h".into());
         Object::new(Key::new("n", "a"), ResourceVersion(1), ResourceVersion(7), lease)
     }

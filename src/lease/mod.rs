@@ -70,6 +70,15 @@ impl Lease {
     }
 }
 
+#[cfg(test)]
+impl Lease {
+    /// Creates a Lease with a namespace and a name, for tests.
+    pub(crate) fn named(namespace: &str, name: &str) -> Self {
+        let metadata = ObjectMeta { namespace: namespace.into(), name: name.into(), ..ObjectMeta::default() };
+        Self { metadata, ..Self::default() }
+    }
+}
+
 /// The fields of `metav1.ObjectMeta` that the server stores, in the order of the encoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {

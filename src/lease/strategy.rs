@@ -187,9 +187,7 @@ mod tests {
     #[test]
     fn a_lease_whose_time_does_not_round_trip_is_not_renewable() {
         let lease = |acquire_time: Option<i64>| {
-            let mut lease = Lease::default();
-            lease.metadata.name = "a".into();
-            lease.metadata.namespace = "n".into();
+            let mut lease = Lease::named("n", "a");
             lease.spec.renew_time = Some(MicroTime(0));
             lease.spec.acquire_time = acquire_time.map(|seconds| MicroTime(seconds * 1_000_000));
             lease

@@ -341,8 +341,8 @@ mod tests {
 
     fn kind(method: Method, target: &str, content_type: Option<&str>) -> RequestKind {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let content_type = content_type.map(str::as_bytes);
-        let head = RequestHead { method, path, query, accept: None, content_type, user_agent: None, fields: &NoLines };
+        let bare = RequestHead::bare(method, path, query, &NoLines);
+        let head = RequestHead { content_type: content_type.map(str::as_bytes), ..bare };
         let route = Route::of(path);
         let verb = Verb::of(method, &route, || asks_to_watch(&Query::new(query)));
         RequestKind::of(&route, verb, &head)

@@ -66,7 +66,7 @@ mod tests {
     use crate::api::{Api, Reply};
     use crate::auth::Credentials;
     use crate::handover::{NAME, NAMESPACE, PHASE, Phase};
-    use crate::http::{FieldLines, Method, NoLines, RequestHead};
+    use crate::http::{FieldLines, Lines, Method, NoLines, RequestHead};
     use crate::lease::Lease;
     use crate::limits::GZIP_BYTES_MIN;
     use crate::resource::ResourceVersion;
@@ -76,34 +76,18 @@ mod tests {
 
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
 
-    /// Field lines of a client that accepts gzip.
-    struct TakesGzip;
-
-    impl FieldLines for TakesGzip {
-        fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
-            each("accept-encoding".as_bytes(), "gzip".as_bytes());
-        }
-    }
-
-    fn lease(namespace: &str, name: &str) -> Lease {
-        let mut lease = Lease::default();
-        lease.metadata.namespace = namespace.into();
-        lease.metadata.name = name.into();
-        lease
-    }
-
     /// Returns a service with 2,000 Leases in the namespace `n`.
     fn new_service() -> Service {
         let mut table = Table::new(ResourceVersion(1), 10_000, usize::MAX);
         for number in 0..2_000 {
-            table.create(lease("n", &number.to_string()));
+            table.create(Lease::named("n", &number.to_string()));
         }
         Service::new(Api::new(), table, Arc::new(Trust::none()))
     }
 
     /// Returns the job of a request.
     fn job_of(service: &mut Service, method: Method, path: &str, query: &str, fields: &dyn FieldLines) -> Box<Job> {
-        let head = RequestHead { method, path, query, accept: None, content_type: None, user_agent: None, fields };
+        let head = RequestHead::bare(method, path, query, fields);
         let (credentials, now) = (Credentials::insecure(), Now::default());
         match service.api.handle(&mut service.table, &head, b"", None, &credentials, now) {
             Reply::Job(job) => job,
@@ -113,12 +97,9 @@ mod tests {
 
     /// Requests a phase of the hand-over, as the commands do.
     fn ask_for(service: &mut Service, phase: Phase) {
-        let mut asked = lease(NAMESPACE, NAME);
+        let mut asked = Lease::named(NAMESPACE, NAME);
         asked.metadata.annotations.insert(PHASE.into(), phase.name().into());
-        match service.table.find(NAMESPACE, NAME).map(|(slot, _)| slot) {
-            Some(slot) => service.table.replace(slot, asked),
-            None => service.table.create(asked),
-        };
+        service.table.put(asked);
         service.hand_over(Now::default(), |_| {});
     }
 
@@ -168,10 +149,11 @@ mod tests {
     #[test]
     fn a_freeze_ends_neither_a_read_of_one_lease_nor_a_later_list() {
         let (mut service, now) = (new_service(), Now::default());
-        let mut large = lease("n", "large");
+        let mut large = Lease::named("n", "large");
         large.metadata.annotations.insert("a".into(), "x".repeat(2 * GZIP_BYTES_MIN).as_str().into());
         service.table.create(large);
-        let mut single = job_of(&mut service, Method::Get, &format!("{LEASES}/large"), "", &TakesGzip);
+        let takes_gzip = Lines(&[("accept-encoding", "gzip")]);
+        let mut single = job_of(&mut service, Method::Get, &format!("{LEASES}/large"), "", &takes_gzip);
         send_head(&mut single, &mut service);
         ask_for(&mut service, Phase::Hold);
         let mut list = job_of(&mut service, Method::Get, LEASES, "", &NoLines);

@@ -69,10 +69,7 @@ mod tests {
         let tokens = [(); 3].map(|()| add(&mut connections, &listener));
         let mut table = Table::new(ResourceVersion(1), usize::MAX, usize::MAX);
         for number in 0..3 * STATES_DISCARDED_PER_STEP {
-            let mut lease = Lease::default();
-            lease.metadata.namespace = "n".into();
-            lease.metadata.name = format!("l{number}").into();
-            table.create(lease);
+            table.create(Lease::named("n", &format!("l{number}")));
         }
         let watchers = Watchers::new(table.version());
         let mut former = Former { connections: connections.take_all(), watchers, table };

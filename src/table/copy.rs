@@ -127,9 +127,7 @@ mod tests {
     const NAMES: u64 = 20;
 
     fn lease(name: u64, holder: u64) -> Lease {
-        let mut lease = Lease::default();
-        lease.metadata.namespace = "n".into();
-        lease.metadata.name = format!("l{name:02}").into();
+        let mut lease = Lease::named("n", &format!("l{name:02}"));
         lease.spec.holder_identity = Some(holder.to_string().into());
         lease
     }

@@ -76,8 +76,7 @@ mod tests {
     use crate::resource::ResourceVersion;
 
     fn lease(holder: Option<&str>) -> Box<Lease> {
-        let mut lease = Lease::default();
-        (lease.metadata.namespace, lease.metadata.name) = ("n".into(), "l".into());
+        let mut lease = Lease::named("n", "l");
         lease.spec.holder_identity = holder.map(Into::into);
         Box::new(lease)
     }

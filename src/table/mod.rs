@@ -442,6 +442,14 @@ impl Table {
         self.apply(Change::Replace(self.target(slot), Box::new(lease))).expect("the present state")
     }
 
+    /// Creates a Lease or replaces the Lease of the same name, for tests.
+    pub(crate) fn put(&mut self, lease: Lease) -> Object {
+        match self.find(&lease.metadata.namespace, &lease.metadata.name).map(|(slot, _)| slot) {
+            Some(slot) => self.replace(slot, lease),
+            None => self.create(lease),
+        }
+    }
+
     /// Renews the Lease in `slot`, for tests.
     pub(crate) fn renew(&mut self, slot: Slot, times: RenewedTimes) -> Object {
         self.apply(Change::Renew(self.target(slot), times)).expect("the present state")

@@ -31,10 +31,8 @@ impl Model {
     }
 
     fn lease(&mut self) -> Lease {
-        let mut lease = Lease::default();
         let namespace = ["a", "a-b", "b", "a.b"][self.rng.usize(0..4)];
-        lease.metadata.namespace = namespace.into();
-        lease.metadata.name = CompactString::from(format!("n{}", self.rng.u8(0..12)));
+        let mut lease = Lease::named(namespace, &format!("n{}", self.rng.u8(0..12)));
         lease.spec.holder_identity = Some(CompactString::from(format!("h{}", self.rng.u32(..))));
         lease
     }
@@ -282,9 +280,7 @@ fn many_snapshots_at_once_read_back_each_its_own_version() {
 fn the_history_keeps_only_states_that_snapshots_still_need() {
     let mut model = Model::new(1, 5);
     for name in ["n1", "n2", "n3"] {
-        let mut lease = Lease::default();
-        (lease.metadata.namespace, lease.metadata.name) = ("a".into(), name.into());
-        model.table.create(lease);
+        model.table.create(Lease::named("a", name));
     }
     let write = |table: &mut Table, name: &str| {
         let (slot, object) = table.find("a", name).expect("there");
@@ -403,8 +399,7 @@ fn prefetching_changes_nothing() {
 fn large_leases_are_counted_through_changes_and_deletion() {
     let mut table = Table::new(ResourceVersion(1), 16, 1 << 20);
     let lease = |name: &str, bytes: usize| {
-        let mut lease = Lease::default();
-        (lease.metadata.namespace, lease.metadata.name) = ("a".into(), name.into());
+        let mut lease = Lease::named("a", name);
         lease.spec.holder_identity = Some("h".repeat(bytes).into());
         lease
     };

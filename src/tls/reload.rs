@@ -420,6 +420,15 @@ mod tests {
         }
     }
 
+    /// Returns a reloader that trusts the CAs of the cluster, with its folder and its first configuration.
+    fn cluster_reloader() -> (TempDir, Reloader, Secure) {
+        let dir = tempfile::tempdir().expect("a folder");
+        write_serving(&dir);
+        let from = FrontProxySource::Cluster { with_clients: true };
+        let (reloader, first) = Reloader::new(sources(&dir, from)).expect("a configuration");
+        (dir, reloader, first)
+    }
+
     /// Creates a ConfigMap with these values.
     fn cluster_with(client_ca: &str, front_proxy_ca: &str, allowed_names: &str) -> ClusterAuthentication {
         let values = [
@@ -432,11 +441,8 @@ mod tests {
 
     #[test]
     fn invalid_front_proxy_names_do_not_block_client_cas() {
-        let dir = tempfile::tempdir().expect("a folder");
-        write_serving(&dir);
         let (clients, proxies, later) = (ca(), ca(), ca());
-        let (mut reloader, _first) =
-            Reloader::new(sources(&dir, FrontProxySource::Cluster { with_clients: true })).expect("a configuration");
+        let (_dir, mut reloader, _first) = cluster_reloader();
         let mut said = |client_ca: String, allowed_names: &str| {
             reloader.cluster = Some(cluster_with(&client_ca, &proxies.pem(), allowed_names));
             let secure = reloader.changed().expect("a configuration");
@@ -454,11 +460,8 @@ mod tests {
 
     #[test]
     fn an_invalid_cluster_ca_leaves_the_other_ca_in_use() {
-        let dir = tempfile::tempdir().expect("a folder");
-        write_serving(&dir);
         let (clients, proxies, later) = (ca(), ca(), ca());
-        let (mut reloader, _first) =
-            Reloader::new(sources(&dir, FrontProxySource::Cluster { with_clients: true })).expect("a configuration");
+        let (_dir, mut reloader, _first) = cluster_reloader();
         let mut said = |client_ca: &str, front_proxy_ca: String| {
             reloader.cluster = Some(cluster_with(client_ca, &front_proxy_ca, "[]"));
             reloader.changed()
@@ -479,10 +482,7 @@ mod tests {
 
     #[test]
     fn a_cluster_without_a_front_proxy_ca_is_incomplete() {
-        let dir = tempfile::tempdir().expect("a folder");
-        write_serving(&dir);
-        let (mut reloader, _first) =
-            Reloader::new(sources(&dir, FrontProxySource::Cluster { with_clients: true })).expect("a configuration");
+        let (_dir, mut reloader, _first) = cluster_reloader();
         reloader.cluster = Some(cluster_with(&ca().pem(), "", "[]"));
         assert!(!reloader.changed().expect("the authorities of clients").trust.is_complete());
         let told: Vec<_> = reloader.untold(Instant::now()).map(ToString::to_string).collect();
@@ -495,11 +495,8 @@ mod tests {
 
     #[test]
     fn no_client_is_trusted_before_the_cluster_is_read() {
-        let dir = tempfile::tempdir().expect("a folder");
-        write_serving(&dir);
         let (clients, proxies) = (ca(), ca());
-        let (mut reloader, first) =
-            Reloader::new(sources(&dir, FrontProxySource::Cluster { with_clients: true })).expect("a configuration");
+        let (_dir, mut reloader, first) = cluster_reloader();
         assert!(!first.trust.is_complete());
         assert_eq!(proves(&first, &client(&proxies)), (false, false));
 

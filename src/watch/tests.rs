@@ -54,9 +54,8 @@ impl World {
     }
 
     fn write(&mut self) {
-        let mut lease = Lease::default();
-        lease.metadata.namespace = ["a", "b"][self.rng.usize(0..2)].into();
-        lease.metadata.name = CompactString::from(format!("n{}", self.rng.u8(0..4)));
+        let namespace = ["a", "b"][self.rng.usize(0..2)];
+        let mut lease = Lease::named(namespace, &format!("n{}", self.rng.u8(0..4)));
         if self.rng.bool() {
             lease.metadata.labels.insert("l".into(), ["1", "2"][self.rng.usize(0..2)].into());
         }
@@ -94,14 +93,8 @@ impl World {
         };
         let head = self.table.version().0;
         let after = self.rng.u64(self.table.log().floor().0..=head);
-        let spec = WatchSpec {
-            range: range.clone(),
-            selector: selector.clone(),
-            start: WatchStart::After(ResourceVersion(after)),
-            bookmarks: false,
-            timeout_ms: u64::MAX,
-            form: Form::default(),
-        };
+        let start = WatchStart::After(ResourceVersion(after));
+        let spec = WatchSpec { selector: selector.clone(), ..spec_of(range.clone(), start) };
         let key = self.watchers.add(owner, spec, self.now);
         Client { key, range, selector, after, seen: Vec::new(), expired: false }
     }
@@ -172,6 +165,18 @@ impl Client {
     }
 }
 
+/// Returns a watch without a selector, bookmarks and a timeout.
+fn spec_of(range: Range, start: WatchStart) -> WatchSpec {
+    WatchSpec {
+        range,
+        selector: Selector::default(),
+        start,
+        bookmarks: false,
+        timeout_ms: u64::MAX,
+        form: Form::default(),
+    }
+}
+
 /// Returns a shard selector's text for the shard `index` of `count` equal shards.
 fn shard_range(field: &str, index: u64, count: u64) -> String {
     let size = (1 << 64) / u128::from(count);
@@ -217,22 +222,8 @@ fn every_watcher_sees_every_change_once_and_in_order() {
 #[test]
 fn a_burst_of_changes_marks_a_bounded_number_of_watchers_in_a_turn() {
     let mut world = World::new(1, usize::MAX);
-    let write = |world: &mut World, name: &str| {
-        let mut lease = Lease::default();
-        (lease.metadata.namespace, lease.metadata.name) = ("a".into(), name.into());
-        match world.table.find("a", name).map(|(slot, _)| slot) {
-            None => world.table.create(lease),
-            Some(slot) => world.table.replace(slot, lease),
-        };
-    };
-    let spec = |after| WatchSpec {
-        range: Range::Namespace("a".into()),
-        selector: Selector::default(),
-        start: WatchStart::After(after),
-        bookmarks: false,
-        timeout_ms: u64::MAX,
-        form: Form::default(),
-    };
+    let write = |world: &mut World, name: &str| drop(world.table.put(Lease::named("a", name)));
+    let spec = |after| spec_of(Range::Namespace("a".into()), WatchStart::After(after));
     let start = world.table.version();
     let keys: Vec<_> = (0..100).map(|owner| world.watchers.add(owner, spec(start), world.now)).collect();
     let mut out = Vec::new();
@@ -307,23 +298,13 @@ fn a_watcher_behind_the_event_log_expires_without_a_gap() {
 #[test]
 fn a_change_wakes_only_the_watchers_of_its_lease() {
     let mut world = World::new(1, usize::MAX);
-    let spec = |name: &str| WatchSpec {
-        range: Range::Name(Key::new("a", name)),
-        selector: Selector::default(),
-        start: WatchStart::After(ResourceVersion(500)),
-        bookmarks: false,
-        timeout_ms: u64::MAX,
-        form: Form::default(),
-    };
+    let spec = |name: &str| spec_of(Range::Name(Key::new("a", name)), WatchStart::After(ResourceVersion(500)));
     let keys: Vec<_> = (0..100).map(|i| world.watchers.add(i, spec(&format!("n{i}")), world.now)).collect();
     let mut out = Vec::new();
     while let Some((key, _)) = world.watchers.pop_dirty() {
         assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut out, 1000), Fill::Idle);
     }
-    let mut lease = Lease::default();
-    lease.metadata.namespace = "a".into();
-    lease.metadata.name = "n7".into();
-    world.table.create(lease);
+    world.table.create(Lease::named("a", "n7"));
     world.watchers.notify(&world.table, usize::MAX);
     assert_eq!(world.watchers.pop_dirty(), Some((keys[7], 7)));
     assert_eq!(world.watchers.pop_dirty(), None);
@@ -347,14 +328,8 @@ fn many_shards_of_a_ring_cost_hardly_more_than_one_watcher() {
                 shard(&ranges.collect::<Vec<_>>().join(" || "))
             });
             (client.range, client.after) = (Range::All, world.first);
-            let spec = WatchSpec {
-                range: client.range.clone(),
-                selector: client.selector.clone(),
-                start: WatchStart::After(ResourceVersion(world.first)),
-                bookmarks: false,
-                timeout_ms: u64::MAX,
-                form: Form::default(),
-            };
+            let start = WatchStart::After(ResourceVersion(world.first));
+            let spec = WatchSpec { selector: client.selector.clone(), ..spec_of(client.range.clone(), start) };
             client.key = world.watchers.add(clients.len(), spec, world.now);
             clients.push(client);
         }
@@ -392,13 +367,7 @@ fn a_long_selector_makes_a_fill_examine_fewer_leases() {
             let mut world = World::new(1, usize::MAX);
             let write = |world: &mut World| {
                 for number in 0..writes {
-                    let mut lease = Lease::default();
-                    lease.metadata.namespace = "a".into();
-                    lease.metadata.name = CompactString::from(format!("n{number}"));
-                    match world.table.find("a", &lease.metadata.name).map(|(slot, _)| slot) {
-                        None => world.table.create(lease),
-                        Some(slot) => world.table.replace(slot, lease),
-                    };
+                    world.table.put(Lease::named("a", &format!("n{number}")));
                 }
                 world.watchers.notify(&world.table, usize::MAX);
             };
@@ -407,17 +376,11 @@ fn a_long_selector_makes_a_fill_examine_fewer_leases() {
                 write(&mut world);
             }
             let snapshot = Box::new(Snapshot::now(&world.table, range.clone()));
-            let spec = WatchSpec {
-                range: range.clone(),
-                selector: selector.clone(),
-                start: match start {
-                    "initial" => WatchStart::Initial { snapshot, end_bookmark: false, permit: None },
-                    _ => WatchStart::After(first),
-                },
-                bookmarks: false,
-                timeout_ms: u64::MAX,
-                form: Form::default(),
+            let begin = match start {
+                "initial" => WatchStart::Initial { snapshot, end_bookmark: false, permit: None },
+                _ => WatchStart::After(first),
             };
+            let spec = WatchSpec { selector: selector.clone(), ..spec_of(range.clone(), begin) };
             let key = world.watchers.add(0, spec, world.now);
             let mut out = Vec::new();
             if start == "synced" {
@@ -446,14 +409,8 @@ fn a_long_selector_makes_a_fill_examine_fewer_leases() {
 #[test]
 fn bookmarks_come_every_minute_and_at_the_timeout() {
     let mut world = World::new(1, usize::MAX);
-    let spec = WatchSpec {
-        range: Range::All,
-        selector: Selector::default(),
-        start: WatchStart::After(ResourceVersion(500)),
-        bookmarks: true,
-        timeout_ms: 90_000,
-        form: Form::default(),
-    };
+    let start = WatchStart::After(ResourceVersion(500));
+    let spec = WatchSpec { bookmarks: true, timeout_ms: 90_000, ..spec_of(Range::All, start) };
     let key = world.watchers.add(0, spec, world.now);
     let mut bookmarks = Vec::new();
     let mut ended_ms = None;
@@ -492,14 +449,9 @@ fn the_first_event_ends_a_watch_in_a_list_form() {
         (false, false, 90_000, Fill::Ended(WatchEnd::TimedOut)),
     ] {
         let mut world = World::new(1, usize::MAX);
-        let spec = WatchSpec {
-            range: Range::All,
-            selector: Selector::default(),
-            start: WatchStart::After(ResourceVersion(world.first)),
-            bookmarks,
-            timeout_ms: 90_000,
-            form: Form { representation, ..Form::default() },
-        };
+        let start = WatchStart::After(ResourceVersion(world.first));
+        let form = Form { representation, ..Form::default() };
+        let spec = WatchSpec { bookmarks, timeout_ms: 90_000, form, ..spec_of(Range::All, start) };
         let key = world.watchers.add(0, spec, world.now);
         if changes {
             world.write();
@@ -533,18 +485,9 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
             assert_eq!(all, Ok(Stepped::Done));
             names
         };
-        let spec = WatchSpec {
-            range: Range::All,
-            selector: Selector::default(),
-            start: WatchStart::Initial {
-                snapshot: Box::new(Snapshot::now(&world.table, Range::All)),
-                end_bookmark: true,
-                permit: None,
-            },
-            bookmarks: true,
-            timeout_ms: u64::MAX,
-            form: Form::default(),
-        };
+        let snapshot = Box::new(Snapshot::now(&world.table, Range::All));
+        let start = WatchStart::Initial { snapshot, end_bookmark: true, permit: None };
+        let spec = WatchSpec { bookmarks: true, ..spec_of(Range::All, start) };
         let key = world.watchers.add(0, spec, world.now);
         let mut out = Vec::new();
         loop {
@@ -576,14 +519,8 @@ fn world_with_initial_state(requester: Requester<'_>) -> (World, Permits, Watche
     (0..30).for_each(|_| world.write());
     let permits = Permits::new(1);
     let snapshot = Box::new(Snapshot::now(&world.table, Range::All));
-    let spec = WatchSpec {
-        range: Range::All,
-        selector: Selector::default(),
-        start: WatchStart::Initial { snapshot, end_bookmark: true, permit: permits.take(requester) },
-        bookmarks: true,
-        timeout_ms: u64::MAX,
-        form: Form::default(),
-    };
+    let start = WatchStart::Initial { snapshot, end_bookmark: true, permit: permits.take(requester) };
+    let spec = WatchSpec { bookmarks: true, ..spec_of(Range::All, start) };
     let key = world.watchers.add(0, spec, world.now);
     assert_eq!(world.watchers.pop_dirty(), Some((key, 0)));
     let mut out = Vec::new();
@@ -673,14 +610,8 @@ fn a_timeout_ends_a_watch_during_its_initial_state() {
         let mut world = World::new(1, usize::MAX);
         (0..30).for_each(|_| world.write());
         let snapshot = Box::new(Snapshot::now(&world.table, Range::All));
-        let spec = WatchSpec {
-            range: Range::All,
-            selector: Selector::default(),
-            start: WatchStart::Initial { snapshot, end_bookmark: true, permit: None },
-            bookmarks: true,
-            timeout_ms: 30_000,
-            form: Form::default(),
-        };
+        let start = WatchStart::Initial { snapshot, end_bookmark: true, permit: None };
+        let spec = WatchSpec { bookmarks: true, timeout_ms: 30_000, ..spec_of(Range::All, start) };
         let key = world.watchers.add(0, spec, world.now);
         let mut fill = |now| world.watchers.fill(key, &world.table, now, &mut Vec::new(), 1);
         assert_eq!(fill(world.now), Fill::More);
@@ -695,14 +626,8 @@ fn a_timeout_ends_a_watch_during_its_initial_state() {
 #[test]
 fn a_timeout_ends_a_watch_that_is_behind() {
     let mut world = World::new(1, usize::MAX);
-    let spec = WatchSpec {
-        range: Range::All,
-        selector: Selector::default(),
-        start: WatchStart::After(ResourceVersion(world.first)),
-        bookmarks: true,
-        timeout_ms: 30_000,
-        form: Form::default(),
-    };
+    let start = WatchStart::After(ResourceVersion(world.first));
+    let spec = WatchSpec { bookmarks: true, timeout_ms: 30_000, ..spec_of(Range::All, start) };
     (0..30).for_each(|_| world.write());
     let key = world.watchers.add(0, spec, world.now);
     let mut out = Vec::new();

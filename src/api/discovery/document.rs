@@ -132,17 +132,7 @@ fn is_known(hash: &str, head: &RequestHead<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{FieldLines, Method};
-
-    struct Lines<'a>(&'a [(&'a str, &'a str)]);
-
-    impl FieldLines for Lines<'_> {
-        fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
-            for (name, value) in self.0 {
-                each(name.as_bytes(), value.as_bytes());
-            }
-        }
-    }
+    use crate::http::{Lines, Method};
 
     #[test]
     fn the_hash_is_sha_512() {
@@ -157,15 +147,7 @@ mod tests {
         let status = |value: &str| {
             let lines = [("If-None-Match", value)];
             let fields = Lines(&lines);
-            let head = RequestHead {
-                method: Method::Get,
-                path: "/apis",
-                query: "",
-                accept: None,
-                content_type: None,
-                user_agent: None,
-                fields: &fields,
-            };
+            let head = RequestHead::bare(Method::Get, "/apis", "", &fields);
             document.validated(&head, "application/json").status
         };
         for known in [tag.clone(), format!("W/{tag}"), format!("\"x\", {tag}"), "*".into()] {

@@ -157,10 +157,7 @@ mod tests {
     }
 
     fn lease(name: &str) -> Lease {
-        let mut lease = Lease::default();
-        lease.metadata.namespace = "n".into();
-        lease.metadata.name = name.into();
-        lease
+        Lease::named("n", name)
     }
 
     fn due(feed: &mut Feed, table: &Table, ms: u64) -> Vec<String> {

@@ -227,16 +227,10 @@ mod tests {
     use crate::timestamp::Time;
     use std::collections::BTreeSet;
 
-    fn lease(namespace: &str, name: &str) -> Lease {
-        let mut lease = Lease::default();
-        (lease.metadata.namespace, lease.metadata.name) = (namespace.into(), name.into());
-        lease
-    }
-
     /// Returns a Lease as it was read, with its key.
     fn read(namespace: &str, name: &str) -> (String, Option<StoredLease>) {
         let mut value = Vec::new();
-        encode_lease_into(&mut value, &lease(namespace, name), None, API_VERSION);
+        encode_lease_into(&mut value, &Lease::named(namespace, name), None, API_VERSION);
         (format!("{namespace}/{name}"), Some(StoredLease { revision: 42, value }))
     }
 
@@ -256,13 +250,13 @@ mod tests {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
-            table.create(lease(NAMESPACE, NAME));
+            table.create(Lease::named(NAMESPACE, NAME));
             let mut expected = BTreeSet::from([format!("{NAMESPACE}/{NAME}")]);
             let mut all = ReadLeases::new();
             for number in 0..NAMES {
                 let name = format!("l{number:04}");
                 if random.bool() {
-                    table.create(lease("n", &name));
+                    table.create(Lease::named("n", &name));
                 }
                 if random.bool() {
                     expected.insert(format!("n/{name}"));
@@ -328,7 +322,7 @@ mod tests {
     #[test]
     fn a_read_changes_no_lease_of_this_server() {
         let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
-        table.create(lease(NAMESPACE, NAME));
+        table.create(Lease::named(NAMESPACE, NAME));
         let mut imports = Imports::default();
         for read in [ReadLeases::new(), ReadLeases::from([read(NAMESPACE, NAME)])] {
             for is_complete in [true, false] {

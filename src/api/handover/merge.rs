@@ -84,9 +84,7 @@ mod tests {
     use crate::timestamp::MicroTime;
 
     fn lease(holder: &str, renewed: i64, version: &str) -> Lease {
-        let mut lease = Lease::default();
-        lease.metadata.namespace = "n".into();
-        lease.metadata.name = "a".into();
+        let mut lease = Lease::named("n", "a");
         lease.metadata.uid = "u".into();
         lease.metadata.resource_version = version.into();
         lease.spec.holder_identity = Some(holder.into());

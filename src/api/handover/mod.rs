@@ -497,13 +497,8 @@ mod tests {
 
     #[test]
     fn an_unknown_phase_freezes_this_server() {
-        let lease = |name: &str| {
-            let mut lease = Lease::default();
-            (lease.metadata.namespace, lease.metadata.name) = (NAMESPACE.into(), name.into());
-            lease
-        };
         let mut table = Table::new(ResourceVersion(BUILT_IN_VERSIONS_END), 100, usize::MAX);
-        let mut of_handover = lease(NAME);
+        let mut of_handover = Lease::named(NAMESPACE, NAME);
         of_handover.metadata.annotations.insert(PHASE.into(), "thaw".into());
         table.create(of_handover);
         let mut handover = Handover::default();
@@ -511,7 +506,7 @@ mod tests {
         assert_eq!((handover.mode, handover.state.phase), (Mode::Frozen, None));
         assert!(handover.may_be_outdated() && handover.ends_watches);
         assert!(!handover.stats().serves && handover.stats().holds_writes);
-        let creation = Change::Create(Box::new(lease("other")));
+        let creation = Change::Create(Box::new(Lease::named(NAMESPACE, "other")));
         assert_eq!(handover.check_change(&table, &creation), Err(ApiError::HandingOver));
         let (slot, _) = table.find(NAMESPACE, NAME).expect("the Lease of the hand-over");
         let deletion = Change::Delete(table.target(slot));
@@ -547,8 +542,7 @@ mod tests {
     #[test]
     fn only_a_version_that_is_not_imported_yet_gets_429() {
         let mut table = Table::new(ResourceVersion(BUILT_IN_VERSIONS_END), 100, usize::MAX);
-        let mut lease = Lease::default();
-        (lease.metadata.namespace, lease.metadata.name) = ("n".into(), "a".into());
+        let mut lease = Lease::named("n", "a");
         lease.metadata.resource_version = "42".into();
         table.create(lease);
         let waits = |table: &Table, mode, version| {
@@ -569,23 +563,14 @@ mod tests {
     #[test]
     fn a_watch_that_begins_during_a_rollback_ends_with_an_error_event() {
         let mut table = Table::new(ResourceVersion(BUILT_IN_VERSIONS_END), 100, usize::MAX);
-        let mut lease = Lease::default();
-        (lease.metadata.namespace, lease.metadata.name) = (NAMESPACE.into(), NAME.into());
+        let mut lease = Lease::named(NAMESPACE, NAME);
         lease.metadata.annotations.insert(PHASE.into(), Phase::Freeze.name().into());
         table.create(lease);
         let mut api = Api::new();
         let now = Now { ms: 0, wall: Time(0) };
         api.hand_over(&mut table, now);
         let mut reply = |query: &str| {
-            let head = RequestHead {
-                method: Method::Get,
-                path: "/apis/coordination.k8s.io/v1/leases",
-                query,
-                accept: None,
-                content_type: None,
-                user_agent: None,
-                fields: &NoLines,
-            };
+            let head = RequestHead::bare(Method::Get, "/apis/coordination.k8s.io/v1/leases", query, &NoLines);
             api.handle(&mut table, &head, &[], None, &Credentials::insecure(), now)
         };
         let version = BUILT_IN_VERSIONS_END;

@@ -30,9 +30,9 @@ impl Rig {
     fn new(leases: usize) -> Self {
         let (port, commands, events) = BuiltInPort::fake();
         let mut table = Table::new(ResourceVersion(1 << 50), 10_000, usize::MAX);
-        table.create(lease(NAMESPACE, NAME));
+        table.create(Lease::named(NAMESPACE, NAME));
         for number in 0..leases {
-            table.create(lease("n", &format!("l{number:04}")));
+            table.create(Lease::named("n", &format!("l{number:04}")));
         }
         Self { worker: Worker::new(port), commands, events, table, state: HandoverState::default(), now_ms: 0 }
     }
@@ -63,17 +63,11 @@ impl Rig {
 
     /// Gives the Lease `name` to another holder.
     fn acquire(&mut self, name: &str) {
-        let mut acquired = lease("n", name);
+        let mut acquired = Lease::named("n", name);
         acquired.spec.holder_identity = Some("other".into());
         let (slot, _) = self.table.find("n", name).expect("a Lease");
         self.table.replace(slot, acquired);
     }
-}
-
-fn lease(namespace: &str, name: &str) -> Lease {
-    let mut lease = Lease::default();
-    (lease.metadata.namespace, lease.metadata.name) = (namespace.into(), name.into());
-    lease
 }
 
 /// Returns the Leases of a write, ordered by key.
@@ -108,7 +102,7 @@ fn a_rollback_encodes_some_leases_in_each_turn() {
     let [first, last] = [0, 2 * LEASES_PER_STEP - 1].map(|number| format!("l{number:04}"));
     rig.acquire(&first);
     rig.acquire(&last);
-    rig.table.create(lease("n", "late"));
+    rig.table.create(Lease::named("n", "late"));
     assert_eq!(rig.turn(1), None);
     let command = rig.turn(1);
     assert!(matches!(command, Some(BuiltInCommand::Write { is_complete: true, is_forced: false, .. })));

@@ -22,10 +22,7 @@ fn table_of(leases: usize) -> Table {
 }
 
 fn create(table: &mut Table, number: usize) {
-    let mut lease = Lease::default();
-    lease.metadata.namespace = "n".into();
-    lease.metadata.name = format!("l{number}").into();
-    table.create(lease);
+    table.create(Lease::named("n", &format!("l{number}")));
 }
 
 /// Goal: even if a client delays the first step or a later one, a job holds its permit no longer than `JOB_MS_MAX`.
@@ -125,15 +122,8 @@ fn a_list_shows_the_state_at_the_time_of_its_request() {
 
 /// Creates the job of a request for the namespace `n`.
 fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
-    let request = RequestHead {
-        method,
-        path: "/apis/coordination.k8s.io/v1/namespaces/n/leases",
-        query,
-        accept: None,
-        content_type: None,
-        user_agent: None,
-        fields: &NoLines,
-    };
+    let path = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
+    let request = RequestHead::bare(method, path, query, &NoLines);
     let now = Now { ms: 0, wall: Time(0) };
     match Api::new().handle(table, &request, &Vec::from("{}"), None, &Credentials::insecure(), now) {
         Reply::Job(job) => job,

@@ -307,14 +307,9 @@ mod tests {
     use super::*;
     use crate::api_error::{ApiError, FieldError, InvalidSubject};
     use crate::codec::bookmark::bookmark_lease;
+    use crate::codec::text;
     use crate::lease::managed_fields::{Writer, track};
     use crate::resource::API_VERSION;
-
-    fn text(encode: impl FnOnce(&mut Vec<u8>)) -> String {
-        let mut out = Vec::new();
-        encode(&mut out);
-        String::from_utf8(out).expect("UTF-8")
-    }
 
     #[test]
     fn an_empty_lease_keeps_its_empty_parts() {
@@ -389,9 +384,7 @@ mod tests {
             uid: "11111111-2222-3333-4444-555555555555".into(),
             ..OwnerReference::default()
         };
-        let mut lease = Lease::default();
-        lease.metadata.name = "node-000001.example.com".into();
-        lease.metadata.namespace = "kube-node-lease".into();
+        let mut lease = Lease::named("kube-node-lease", "node-000001.example.com");
         lease.metadata.owner_references = vec![owner];
         lease.spec.holder_identity = Some("node-000001.example.com".into());
         lease.spec.lease_duration_seconds = Some(40);

@@ -133,9 +133,7 @@ mod tests {
     use crate::timestamp::Time;
 
     fn lease() -> Lease {
-        let mut lease = Lease::default();
-        lease.metadata.name = "n".into();
-        lease.metadata.namespace = "kube-node-lease".into();
+        let mut lease = Lease::named("kube-node-lease", "n");
         for key in ["resourceVersion", "renewTime", "time"] {
             // This label and this annotation look like members that the search might find.
             lease.metadata.labels.insert(key.into(), "5".into());

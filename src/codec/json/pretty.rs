@@ -76,11 +76,10 @@ fn push_line(out: &mut Vec<u8>, depth: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::text;
 
     fn pretty(json: &str) -> String {
-        let mut out = Vec::new();
-        push_pretty(&mut out, json.as_bytes());
-        String::from_utf8(out).expect("UTF-8")
+        text(|out| push_pretty(out, json.as_bytes()))
     }
 
     #[test]

@@ -172,7 +172,7 @@ fn read_spec(bytes: &[u8], spec: &mut LeaseSpec) -> Result<(), WireError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::envelope::put_body;
+    use super::super::envelope::tests::body;
     use super::super::sink::Sink;
     use super::*;
     use crate::limits::METADATA_ENTRIES_MAX;
@@ -183,12 +183,6 @@ mod tests {
             Err(ApiError::BadRequest { message }) => message,
             other => panic!("{body:?}: {other:?}"),
         }
-    }
-
-    fn body(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
-        let mut body = Vec::new();
-        put_body(&mut body, api_version, kind, |out| out.extend_from_slice(message));
-        body
     }
 
     #[test]

@@ -59,15 +59,9 @@ fn read_preconditions(bytes: &[u8], preconditions: &mut Preconditions) -> Result
 
 #[cfg(test)]
 mod tests {
-    use super::super::envelope::put_body;
+    use super::super::envelope::tests::body;
     use super::super::sink::{SHORT, Sink};
     use super::*;
-
-    fn body(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
-        let mut body = Vec::new();
-        put_body(&mut body, api_version, kind, |out| out.extend_from_slice(message));
-        body
-    }
 
     #[test]
     fn all_fields_are_read_under_every_version_that_clients_send() {

@@ -45,15 +45,21 @@ pub fn raw_message(body: &[u8]) -> &[u8] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Returns a body with this message.
+    pub(crate) fn body(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+        let mut body = Vec::new();
+        put_body(&mut body, api_version, kind, |out| out.extend_from_slice(message));
+        body
+    }
 
     #[test]
     fn the_message_is_found_in_its_envelope() {
         for size in [0, 1, 127, 128, 20_000] {
             let message = vec![7; size];
-            let mut body = Vec::new();
-            put_body(&mut body, "v1", "Status", |out| out.extend_from_slice(&message));
+            let body = body("v1", "Status", &message);
             assert_eq!(raw_message(&body), message);
             for end in 0..body.len().min(64) {
                 assert!(raw_message(&body[..end]).len() <= end);

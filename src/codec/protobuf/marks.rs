@@ -261,9 +261,7 @@ mod tests {
     use crate::timestamp::Time;
 
     fn lease() -> Lease {
-        let mut lease = Lease::default();
-        lease.metadata.name = "n".into();
-        lease.metadata.namespace = "kube-node-lease".into();
+        let mut lease = Lease::named("kube-node-lease", "n");
         lease.metadata.labels.insert("a".into(), "b".into());
         lease.spec.holder_identity = Some("n".into());
         lease.spec.renew_time = STORED.renew_time;

@@ -120,17 +120,12 @@ mod tests {
     use super::*;
     use crate::codec::bookmark::bookmark_lease;
     use crate::codec::json::encode_lease_into;
+    use crate::codec::text;
     use crate::resource::ResourceVersion;
 
     const TABLE: &str = include_str!("../../../tests/wire/table.json");
     const LEASES: [&str; 2] =
         [include_str!("../../../tests/wire/lease-bare.json"), include_str!("../../../tests/wire/lease-full.json")];
-
-    fn text(encode: impl FnOnce(&mut Vec<u8>)) -> String {
-        let mut out = Vec::new();
-        encode(&mut out);
-        String::from_utf8(out).expect("UTF-8")
-    }
 
     fn form(now: Time, include: IncludeObject) -> TableForm {
         TableForm { now, include, version: MetaVersion::V1 }

@@ -39,6 +39,27 @@ impl Peer {
         }
     }
 
+    /// Receives input. Returns the streams whose messages end in it, each with its body.
+    fn recv(&mut self, input: &[u8], seed: u64) -> Vec<(StreamKey, Vec<u8>)> {
+        let mut whole = Vec::new();
+        for event in self.end.recv(input).unwrap_or_else(|error| panic!("seed {seed}: {error}")) {
+            let key = event.stream();
+            let is_end = match event {
+                Got::Request { end_stream, .. } | Got::Response { end_stream, .. } => end_stream,
+                Got::Data { data, end_stream, .. } => {
+                    self.got.entry(key).or_default().extend(data);
+                    end_stream
+                }
+                Got::Trailers { .. } => true,
+                other => panic!("seed {seed}: {other:?}"),
+            };
+            if is_end {
+                whole.push((key, self.got.remove(&key).unwrap_or_default()));
+            }
+        }
+        whole
+    }
+
     fn send_more(&mut self) {
         while let Some(key) = self.end.connection.poll_writable() {
             let (data, with_trailers) = self.unsent.remove(&key).unwrap();
@@ -88,43 +109,18 @@ fn run(seed: u64) {
         to_server.append(&mut client.end.out);
         to_client.append(&mut server.end.out);
         let piece: Vec<u8> = to_server.drain(..random.below(to_server.len().min(50_000) + 1)).collect();
-        for event in server.end.recv(&piece).unwrap_or_else(|error| panic!("seed {seed}: {error}")) {
-            let key = event.stream();
-            let is_end = match event {
-                Got::Request { end_stream, .. } => end_stream,
-                Got::Data { data, end_stream, .. } => {
-                    server.got.entry(key).or_default().extend(data);
-                    end_stream
-                }
-                Got::Trailers { .. } => true,
-                other => panic!("seed {seed}: {other:?}"),
-            };
-            if is_end {
-                let number = u64::from(key.id().value());
-                assert!(server.got.remove(&key).unwrap_or_default() == body(number), "seed {seed}");
-                server.end.connection.send_head(key, 200, &[], false, &mut server.end.out).unwrap();
-                server.send(key, body(number + 1), random.below(2) == 0);
-                server.done += 1;
-            }
+        for (key, got) in server.recv(&piece, seed) {
+            let number = u64::from(key.id().value());
+            assert!(got == body(number), "seed {seed}");
+            server.end.connection.send_head(key, 200, &[], false, &mut server.end.out).unwrap();
+            server.send(key, body(number + 1), random.below(2) == 0);
+            server.done += 1;
         }
         server.send_more();
         let piece: Vec<u8> = to_client.drain(..random.below(to_client.len().min(50_000) + 1)).collect();
-        for event in client.end.recv(&piece).unwrap_or_else(|error| panic!("seed {seed}: {error}")) {
-            let key = event.stream();
-            let is_end = match event {
-                Got::Response { end_stream, .. } => end_stream,
-                Got::Data { data, end_stream, .. } => {
-                    client.got.entry(key).or_default().extend(data);
-                    end_stream
-                }
-                Got::Trailers { .. } => true,
-                other => panic!("seed {seed}: {other:?}"),
-            };
-            if is_end {
-                let expected = body(u64::from(key.id().value()) + 1);
-                assert!(client.got.remove(&key).unwrap_or_default() == expected, "seed {seed}");
-                client.done += 1;
-            }
+        for (key, got) in client.recv(&piece, seed) {
+            assert!(got == body(u64::from(key.id().value()) + 1), "seed {seed}");
+            client.done += 1;
         }
         client.send_more();
     }

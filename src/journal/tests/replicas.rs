@@ -68,6 +68,12 @@ fn settle(replicas: &mut [Replica]) {
     assert!(replicas.iter().all(|replica| replica.journal.is_idle()), "{replicas:?}");
 }
 
+/// Submits a change at one replica, and runs all replicas until they are idle.
+fn write(replicas: &mut [Replica], at: usize, change: Change) {
+    drop(replicas[at].submit(change));
+    settle(replicas);
+}
+
 fn two() -> (SharedStore, Vec<Replica>) {
     let store = SharedStore::default();
     let replicas = [1, 2].map(|writer| Replica::open(&store, Limits::default(), writer));
@@ -92,8 +98,7 @@ fn every_replica_applies_the_writes_of_all_replicas() {
 #[test]
 fn the_second_of_two_conflicting_changes_is_rejected_everywhere() {
     let (_store, mut replicas) = two();
-    drop(replicas[0].submit(create("n", "a")));
-    settle(&mut replicas);
+    write(&mut replicas, 0, create("n", "a"));
     let changes = [replicas[0].renewal("a", 5), replicas[1].deletion("a")];
     let tickets: Vec<_> = changes.into_iter().enumerate().map(|(at, change)| replicas[at].submit(change)).collect();
     settle(&mut replicas);
@@ -134,17 +139,14 @@ fn a_passed_barrier_covers_all_acknowledged_writes() {
 #[test]
 fn a_batch_that_is_repeated_is_applied_once() {
     let (store, mut replicas) = two();
-    drop(replicas[0].submit(create("n", "a")));
-    settle(&mut replicas);
+    write(&mut replicas, 0, create("n", "a"));
     let deletion = replicas[1].deletion("a");
-    drop(replicas[1].submit(deletion));
-    settle(&mut replicas);
+    write(&mut replicas, 1, deletion);
     // A second copy of the first entry, the creation of `a`, arrives late. The store accepts it, as if the first copy
     // had been truncated. The replicas must skip it.
     store.append_again(Position(1));
     settle(&mut replicas);
-    drop(replicas[1].submit(create("n", "b")));
-    settle(&mut replicas);
+    write(&mut replicas, 1, create("n", "b"));
     for replica in &replicas {
         assert!(replica.table.find("n", "a").is_none() && replica.table.find("n", "b").is_some());
     }
@@ -185,14 +187,11 @@ fn a_lost_entry_is_detected_by_a_replica() {
     // another writer wrote the later entry, its header names the position of the lost entry.
     for second in [0, 1] {
         let (store, mut replicas) = two();
-        drop(replicas[0].submit(create("n", "a")));
-        settle(&mut replicas);
+        write(&mut replicas, 0, create("n", "a"));
         let mut last = Replica::open(&store, Limits::default(), 3);
-        drop(replicas[0].submit(create("n", "b")));
-        settle(&mut replicas);
+        write(&mut replicas, 0, create("n", "b"));
         store.lose(Position(2));
-        drop(replicas[second].submit(create("n", "c")));
-        settle(&mut replicas);
+        write(&mut replicas, second, create("n", "c"));
         let what = lost(&mut last);
         assert!(what.contains(if second == 0 { "sequence" } else { "after position 2" }), "{what}");
     }
@@ -201,8 +200,7 @@ fn a_lost_entry_is_detected_by_a_replica() {
 #[test]
 fn a_diverged_writer_is_detected_and_a_restart_recovers() {
     let (store, mut replicas) = two();
-    drop(replicas[0].submit(create("n", "a")));
-    settle(&mut replicas);
+    write(&mut replicas, 0, create("n", "a"));
     drop(replicas[1].submit(create("n", "b")));
     replicas[1].turn();
     store.change_last(|payload| {
@@ -226,8 +224,7 @@ fn a_replica_stops_with_an_error_at_a_newer_format() {
     let store = SharedStore::default();
     let newer = Limits { format: FORMAT + 1, ..Limits::default() };
     let mut replicas = [Replica::open(&store, Limits::default(), 1), Replica::open(&store, newer, 2)];
-    drop(replicas[0].submit(create("n", "a")));
-    settle(&mut replicas);
+    write(&mut replicas, 0, create("n", "a"));
     assert_eq!(replicas[1].table.len(), 1, "a newer release reads the older format");
     drop(replicas[1].submit(create("n", "b")));
     replicas[1].turn();
@@ -242,8 +239,7 @@ fn a_replica_stops_with_an_error_at_a_newer_format() {
     // While the newer release still writes the older format, both replicas continue.
     let store = SharedStore::default();
     let mut replicas = [1, 2].map(|writer| Replica::open(&store, Limits::default(), writer));
-    drop(replicas[1].submit(create("n", "b")));
-    settle(&mut replicas);
+    write(&mut replicas, 1, create("n", "b"));
     assert_eq!(replicas[0].table.len(), 1);
 }
 
@@ -285,8 +281,7 @@ fn an_expired_snapshot_claim_is_taken_over() {
     let mut paused = replicas.remove(0);
     for _ in 0..30 {
         number += 1;
-        drop(replicas[0].submit(create("n", &format!("other-{number}"))));
-        settle(&mut replicas);
+        write(&mut replicas, 0, create("n", &format!("other-{number}")));
     }
     assert_eq!((store.claims(), replicas[0].journal.stats().snapshots), (1, 0), "the claim is respected");
     replicas[0].now_ms += 100_001;

@@ -118,9 +118,7 @@ pub(super) fn times(micros: i64) -> RenewedTimes {
 }
 
 pub(super) fn lease(namespace: &str, name: &str) -> Lease {
-    let mut lease = Lease::default();
-    lease.metadata.namespace = namespace.into();
-    lease.metadata.name = name.into();
+    let mut lease = Lease::named(namespace, name);
     lease.metadata.uid = format!("uid-of-{name}").into();
     lease.spec.holder_identity = Some(name.into());
     lease

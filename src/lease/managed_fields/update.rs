@@ -206,20 +206,11 @@ pub(super) mod tests {
             uid: "u".into(),
             ..OwnerReference::default()
         };
-        let mut lease = Lease {
-            metadata: ObjectMeta {
-                name: "n".into(),
-                namespace: "kube-node-lease".into(),
-                owner_references: vec![owner],
-                ..ObjectMeta::default()
-            },
-            spec: LeaseSpec {
-                holder_identity: Some("n".into()),
-                lease_duration_seconds: Some(40),
-                renew_time: Some(MicroTime(1)),
-                ..LeaseSpec::default()
-            },
-        };
+        let mut lease = Lease::named("kube-node-lease", "n");
+        lease.metadata.owner_references = vec![owner];
+        lease.spec.holder_identity = Some("n".into());
+        lease.spec.lease_duration_seconds = Some(40);
+        lease.spec.renew_time = Some(MicroTime(1));
         track(None, &mut lease, &by("kubelet", 100));
         lease.metadata.uid = "own".into();
         lease

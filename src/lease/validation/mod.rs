@@ -116,9 +116,7 @@ mod tests {
     pub(super) const NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
     fn lease() -> Lease {
-        let mut lease = Lease::default();
-        lease.metadata.name = "a".into();
-        lease.metadata.namespace = "ns".into();
+        let mut lease = Lease::named("ns", "a");
         lease.metadata.uid = "u".into();
         lease.metadata.resource_version = "1".into();
         lease.metadata.creation_timestamp = Some(Time(1));

@@ -531,15 +531,7 @@ impl Lines<'_> {
         let Self { fields, head } = self;
         let target = std::str::from_utf8(head.path(fields)).ok()?;
         let (path, query) = split_query(target);
-        let mut request = RequestHead {
-            method: Method::from_bytes(head.method(fields)),
-            path,
-            query,
-            accept: None,
-            content_type: None,
-            user_agent: None,
-            fields: self,
-        };
+        let mut request = RequestHead::bare(Method::from_bytes(head.method(fields)), path, query, self);
         for field in head.regular_fields(fields) {
             match field.id {
                 NameId::ACCEPT => _ = request.accept.get_or_insert(field.value),
