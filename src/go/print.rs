@@ -25,20 +25,13 @@ const SHOWN_BYTES_MAX: usize = 4096;
 
 /// Formats a value like Go's `%v`.
 pub(crate) fn go_value(value: &Value) -> String {
-    let mut out = String::new();
-    push_go(
-        &mut out,
-        value,
-        0,
-        &|out, scalar| match scalar {
-            Value::String(text) => out.push_str(text),
-            Value::Null => out.push_str("<nil>"),
-            Value::Number(n) => push_number(out, n),
-            other => _ = write!(out, "{other}"),
-        },
-        false,
-    );
-    out
+    let push_scalar = |out: &mut String, scalar: &Value| match scalar {
+        Value::String(text) => out.push_str(text),
+        Value::Null => out.push_str("<nil>"),
+        Value::Number(n) => push_number(out, n),
+        other => _ = write!(out, "{other}"),
+    };
+    printed(value, &push_scalar, false)
 }
 
 /// Formats a value like Go's `%s`.
@@ -51,26 +44,23 @@ pub(crate) fn go_text(value: &Value) -> String {
         Value::Null => out.push_str("<nil>"),
         other => _ = write!(out, "%!s({}={})", go_type(other), go_value(other)),
     };
-    let mut out = String::new();
-    push_go(&mut out, value, 0, &push_scalar, false);
-    out
+    printed(value, &push_scalar, false)
 }
 
 /// Formats a value like Go's `%#v`.
 pub(crate) fn go_syntax(value: &Value) -> String {
+    let push_scalar = |out: &mut String, scalar: &Value| match scalar {
+        Value::String(text) => out.push_str(&go_quoted(text)),
+        Value::Null => out.push_str("interface {}(nil)"),
+        Value::Number(n) => push_number(out, n),
+        other => _ = write!(out, "{other}"),
+    };
+    printed(value, &push_scalar, true)
+}
+
+fn printed(value: &Value, push_scalar: &dyn Fn(&mut String, &Value), syntax: bool) -> String {
     let mut out = String::new();
-    push_go(
-        &mut out,
-        value,
-        0,
-        &|out, scalar| match scalar {
-            Value::String(text) => out.push_str(&go_quoted(text)),
-            Value::Null => out.push_str("interface {}(nil)"),
-            Value::Number(n) => push_number(out, n),
-            other => _ = write!(out, "{other}"),
-        },
-        true,
-    );
+    push_go(&mut out, value, 0, push_scalar, syntax);
     out
 }
 

@@ -13,14 +13,7 @@ use crate::engine::EngineError;
 pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
     create(folder)?;
     let path = folder.join(LOCK);
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(FILE_MODE)
-        .open(&path)
-        .map_err(|cause| refused("cannot open", &path, cause))?;
+    let mut file = open_or_create(&path).map_err(|cause| refused("cannot open", &path, cause))?;
     if !try_lock(&file, &path)? {
         return Err(EngineError::Busy { store: folder.display().to_string(), holder: holder(&mut file) });
     }
@@ -60,16 +53,14 @@ fn lock_store(file: &File, path: &Path) -> Result<(), EngineError> {
     Err(EngineError::Busy { store: path.display().to_string(), holder: None })
 }
 
+/// Opens a file for reading and writing. Creates it if it does not exist, and does not change its content if it does.
+fn open_or_create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)
+}
+
 /// Creates an empty file. If an interrupted creation left the file, empties it.
 pub(super) fn create_file(path: &Path) -> Result<File, EngineError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(FILE_MODE)
-        .open(path)
-        .map_err(|cause| refused("cannot create", path, cause))?;
+    let file = open_or_create(path).map_err(|cause| refused("cannot create", path, cause))?;
     // The file is emptied only under its lock, since another process may be using it.
     lock_store(&file, path)?;
     file.set_len(0).map_err(|cause| refused("cannot create", path, cause))?;

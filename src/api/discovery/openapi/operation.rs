@@ -149,6 +149,11 @@ const fn watch(action: &'static str, id: &'static str, description: &'static str
     }
 }
 
+/// Returns the GET operation of a path whose Leases it lists or watches.
+const fn list(id: &'static str, description: &'static str) -> Operation {
+    Operation { gives: "coordination.LeaseList", ..watch("list", id, description) }
+}
+
 const PATHS: &[Path] = &[
     Path {
         suffix: "/watch/leases",
@@ -195,33 +200,16 @@ const PATHS: &[Path] = &[
     Path {
         suffix: "/leases",
         parameters: &[PRETTY],
-        operations: &[Operation {
-            method: "get",
-            action: Some("list"),
-            id: "listCoordination{V}LeaseForAllNamespaces",
-            description: "Lists or watches the Leases of all namespaces.",
-            parameters: LIST_PARAMETERS,
-            body: Body::None,
-            success: &[200],
-            gives: "coordination.LeaseList",
-            streams: true,
-        }],
+        operations: &[list(
+            "listCoordination{V}LeaseForAllNamespaces",
+            "Lists or watches the Leases of all namespaces.",
+        )],
     },
     Path {
         suffix: "/namespaces/{namespace}/leases",
         parameters: &[NAMESPACE, PRETTY],
         operations: &[
-            Operation {
-                method: "get",
-                action: Some("list"),
-                id: "listCoordination{V}NamespacedLease",
-                description: "Lists or watches the Leases of one namespace.",
-                parameters: LIST_PARAMETERS,
-                body: Body::None,
-                success: &[200],
-                gives: "coordination.LeaseList",
-                streams: true,
-            },
+            list("listCoordination{V}NamespacedLease", "Lists or watches the Leases of one namespace."),
             Operation {
                 method: "post",
                 action: Some("post"),

@@ -12,8 +12,7 @@ struct Sample {
 
 fn sample(seed: u64, is_clean: bool) -> Sample {
     let mut random = fastrand::Rng::with_seed(seed);
-    let fake = Fake::default();
-    let mut disk = fake.open();
+    let (fake, mut disk) = Fake::opened();
     let (mut last, mut previous, mut next) = (Content::default(), Content::default(), 1);
     for _ in 0..40 {
         let mut writes = random_writes(&mut random, next);

@@ -13,8 +13,7 @@ fn positions(disk: &mut Disk) -> Vec<u64> {
 
 #[test]
 fn a_commit_of_one_entry_writes_and_syncs_once() {
-    let fake = Fake::default();
-    let mut disk = fake.open();
+    let (fake, mut disk) = Fake::opened();
     let (database, syncs) = (fake.bytes().split_off(LOG_BYTES), fake.syncs());
     append_each(&mut disk, 100, 24);
     assert_eq!(fake.syncs(), syncs + 100);
@@ -23,8 +22,7 @@ fn a_commit_of_one_entry_writes_and_syncs_once() {
 
 #[test]
 fn the_database_takes_in_a_full_log() {
-    let fake = Fake::default();
-    let mut disk = fake.open();
+    let (fake, mut disk) = Fake::opened();
     let expected: Vec<_> = (1..=5000).collect();
     assert_eq!(append_each(&mut disk, 5000, 60), expected);
     assert_eq!(positions(&mut disk), expected);
@@ -40,8 +38,7 @@ fn the_database_takes_in_a_full_log() {
 
 #[test]
 fn an_entry_larger_than_the_log_goes_to_the_database() {
-    let fake = Fake::default();
-    let mut disk = fake.open();
+    let (fake, mut disk) = Fake::opened();
     append(&mut disk, &[b"small"]);
     assert_eq!(append(&mut disk, &[&[1; LOG_BYTES]]), [2]);
     assert_eq!(append(&mut disk, &[b"small"]), [3]);
@@ -73,8 +70,7 @@ fn entries_of_the_log_and_of_the_database_come_in_order() {
 #[test]
 fn an_entry_without_room_is_not_stored() {
     for is_done in [false, true] {
-        let fake = Fake::default();
-        let mut disk = fake.open();
+        let (fake, mut disk) = Fake::opened();
         append(&mut disk, &[b"before"]);
         if is_done {
             fake.fail_after_write(0, io::ErrorKind::StorageFull);
@@ -96,8 +92,7 @@ fn an_entry_without_room_is_not_stored() {
 #[test]
 fn an_unchanged_manifest_is_refused_while_the_full_log_is() {
     const PAGES: u64 = 24;
-    let fake = Fake::default();
-    let mut disk = fake.open();
+    let (fake, mut disk) = Fake::opened();
     let put = |manifest: &[u8]| vec![Write::PutManifest(manifest.to_vec())];
     let is_refused = |disk: &mut Disk, writes| {
         fake.fail_write(PAGES, io::ErrorKind::StorageFull);
@@ -128,9 +123,8 @@ fn an_unchanged_manifest_is_refused_while_the_full_log_is() {
 }
 
 #[test]
-fn a_failed_write_of_the_log_is_fatal_unless_the_disk_is_full() {
-    let fake = Fake::default();
-    let mut disk = fake.open();
+fn a_failed_write_is_fatal_unless_the_disk_is_full() {
+    let (fake, mut disk) = Fake::opened();
     fake.fail_write(0, io::ErrorKind::Other);
     let error = commit(&mut disk, vec![Write::Append(b"a".to_vec())]).unwrap_err();
     assert!(error.to_string().starts_with("cannot write fake: "), "{error}");
@@ -144,8 +138,7 @@ fn a_failed_write_of_the_log_is_fatal_unless_the_disk_is_full() {
 /// record looks like an incomplete write, so the open drops only this record.
 #[test]
 fn a_flipped_bit_before_the_last_log_record_is_detected() {
-    let fake = Fake::default();
-    let mut disk = fake.open();
+    let (fake, mut disk) = Fake::opened();
     append_each(&mut disk, 5, 20);
     let end = 5 * 64;
     for bit in 0..(end + 64) * 8 {
@@ -176,8 +169,7 @@ fn a_flipped_bit_before_the_last_log_record_is_detected() {
 /// Goal: an open that fails changes only redb's header. The header then marks the file as open.
 #[test]
 fn a_refused_store_changes_only_in_its_header() {
-    let fake = Fake::default();
-    let mut disk = fake.open();
+    let (fake, mut disk) = Fake::opened();
     append_each(&mut disk, 3000, 60);
     let mut damaged = fake.bytes();
     damaged[0] ^= 1;
@@ -192,24 +184,24 @@ fn a_refused_store_changes_only_in_its_header() {
     assert!(after == damaged);
 }
 
-#[test]
-fn a_database_older_than_the_log_is_refused() {
-    let fake = Fake::default();
-    let mut disk = fake.open();
-    append_each(&mut disk, 3000, 60);
-    let earlier = fake.bytes();
-    append_each(&mut disk, 3000, 60);
-    let mut bytes = fake.bytes();
-    bytes.truncate(LOG_BYTES);
-    bytes.extend_from_slice(&earlier[LOG_BYTES..]);
-    let error = Fake::new(bytes).try_open().unwrap_err();
+/// Checks that the log of a store is not opened with the database of an earlier state of the store.
+fn expect_older(now: &[u8], earlier: &[u8]) {
+    let error = Fake::new([&now[..LOG_BYTES], &earlier[LOG_BYTES..]].concat()).try_open().unwrap_err();
     assert_eq!(error.to_string().split(';').next(), Some("fake is damaged: the database is older than the log"));
 }
 
 #[test]
+fn a_database_older_than_the_log_is_refused() {
+    let (fake, mut disk) = Fake::opened();
+    append_each(&mut disk, 3000, 60);
+    let earlier = fake.bytes();
+    append_each(&mut disk, 3000, 60);
+    expect_older(&fake.bytes(), &earlier);
+}
+
+#[test]
 fn the_log_has_an_end_after_a_stop_on_a_full_disk() {
-    let fake = Fake::default();
-    let mut disk = fake.open();
+    let (fake, mut disk) = Fake::opened();
     append_each(&mut disk, 5, 20);
     fake.fail_write(0, io::ErrorKind::StorageFull);
     drop(disk);
@@ -227,15 +219,10 @@ fn the_log_has_an_end_after_a_stop_on_a_full_disk() {
 /// commit. The test puts the database from before the last commit behind the present log.
 #[test]
 fn a_lost_commit_of_the_database_is_detected_by_the_log() {
-    let fake = Fake::default();
-    let mut disk = fake.open();
+    let (fake, mut disk) = Fake::opened();
     append(&mut disk, &[b"before"]);
     let earlier = fake.bytes();
     commit(&mut disk, vec![Write::PutManifest(b"manifest".to_vec())]).unwrap();
     append(&mut disk, &[b"after"]);
-    let mut bytes = fake.bytes();
-    bytes.truncate(LOG_BYTES);
-    bytes.extend_from_slice(&earlier[LOG_BYTES..]);
-    let error = Fake::new(bytes).try_open().unwrap_err();
-    assert_eq!(error.to_string().split(';').next(), Some("fake is damaged: the database is older than the log"));
+    expect_older(&fake.bytes(), &earlier);
 }

@@ -47,8 +47,7 @@ fn a_store_in_use_is_read_and_left_alone() {
 
 #[test]
 fn a_walk_finds_everything_in_an_intact_store() {
-    let fake = Fake::default();
-    let mut disk = fake.open();
+    let (fake, mut disk) = Fake::opened();
     let expected = fill(&mut disk, 2);
     let unclean = fake.bytes();
     drop(disk);
