@@ -68,17 +68,6 @@ pub fn serving_names(bind_address: IpAddr) -> Vec<ServerName<'static>> {
     names
 }
 
-/// Creates or completes a certificate folder: the CA, the serving certificate for `names`, and the admin's certificate.
-///
-/// # Errors
-/// The errors of [`CertDir::open`].
-pub fn ensure_cert_dir(dir: &Path, names: &[ServerName<'static>]) -> Result<CertDir, PkiError> {
-    let certs = CertDir::open(dir)?;
-    certs.ensure_serving(names)?;
-    certs.ensure_admin()?;
-    Ok(certs)
-}
-
 /// A certificate folder that contains a CA.
 #[derive(Clone, Debug)]
 pub struct CertDir {

@@ -20,6 +20,13 @@ impl Folder {
         Self(tempfile::tempdir().expect("a folder"))
     }
 
+    /// Returns a folder after the first start.
+    fn made() -> Self {
+        let folder = Self::new();
+        folder.ensure().expect("made");
+        folder
+    }
+
     fn dir(&self) -> PathBuf {
         self.0.path().join("a/b")
     }
@@ -76,6 +83,14 @@ impl Folder {
         assert!(!error.contains('\n'), "{error}");
         error
     }
+}
+
+/// Completes a certificate folder, as the start of a server does.
+fn ensure_cert_dir(dir: &Path, names: &[ServerName<'static>]) -> Result<CertDir, PkiError> {
+    let certs = CertDir::open(dir)?;
+    certs.ensure_serving(names)?;
+    certs.ensure_admin()?;
+    Ok(certs)
 }
 
 fn mode(path: &Path) -> u32 {
@@ -135,8 +150,7 @@ fn issued_certificates_serve_and_authenticate_the_admin() {
 
 #[test]
 fn the_second_start_changes_nothing() {
-    let folder = Folder::new();
-    folder.ensure().expect("made");
+    let folder = Folder::made();
     let before = folder.content();
     folder.ensure().expect("reused");
     assert_eq!(folder.changed(&before), [] as [&str; 0]);
@@ -174,8 +188,7 @@ fn the_kubeconfig_follows_the_port() {
 
 #[test]
 fn a_certificate_near_its_expiry_is_renewed_with_its_key() {
-    let folder = Folder::new();
-    folder.ensure().expect("made");
+    let folder = Folder::made();
     for name in ["apiserver", "admin"] {
         for days in [29, -1] {
             folder.reissue(name, OffsetDateTime::now_utc() + time::Duration::days(days));
@@ -194,8 +207,7 @@ fn a_certificate_near_its_expiry_is_renewed_with_its_key() {
 
 #[test]
 fn a_new_bind_address_renews_the_serving_certificate_alone() {
-    let folder = Folder::new();
-    folder.ensure().expect("made");
+    let folder = Folder::made();
     let before = folder.content();
     let names = serving_names(IpAddr::from([10, 1, 2, 3]));
     ensure_cert_dir(&folder.dir(), &names).expect("renewed");
@@ -208,8 +220,7 @@ fn a_new_bind_address_renews_the_serving_certificate_alone() {
 
 #[test]
 fn a_missing_certificate_is_issued_again_for_its_key() {
-    let folder = Folder::new();
-    folder.ensure().expect("made");
+    let folder = Folder::made();
     for name in ["apiserver.crt", "admin.crt", "ca.crt"] {
         fs::remove_file(folder.file(name)).expect("removed");
         let before = folder.content();
@@ -221,8 +232,7 @@ fn a_missing_certificate_is_issued_again_for_its_key() {
 #[test]
 fn a_certificate_without_its_key_is_refused() {
     for name in ["apiserver", "admin"] {
-        let folder = Folder::new();
-        folder.ensure().expect("made");
+        let folder = Folder::made();
         fs::remove_file(folder.file(&format!("{name}.key"))).expect("removed");
         let error = folder.refusal();
         assert!(error.contains(&format!("{name}.crt: its private key")), "{error}");
@@ -231,8 +241,7 @@ fn a_certificate_without_its_key_is_refused() {
 
 #[test]
 fn the_ca_key_is_needed_only_to_sign() {
-    let folder = Folder::new();
-    folder.ensure().expect("made");
+    let folder = Folder::made();
     folder.reissue("admin", OffsetDateTime::now_utc() + time::Duration::days(3));
     fs::remove_file(folder.file("ca.key")).expect("removed");
     folder.ensure().expect("an admin certificate that still holds is used");
@@ -245,8 +254,7 @@ fn the_ca_key_is_needed_only_to_sign() {
 fn an_unreadable_file_is_named_and_left_unchanged() {
     for name in ["ca.crt", "ca.key", "apiserver.crt", "apiserver.key", "admin.crt", "admin.key"] {
         for noise in ["", "noise", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
-            let folder = Folder::new();
-            folder.ensure().expect("made");
+            let folder = Folder::made();
             fs::write(folder.file(name), noise).expect("written");
             let error = folder.refusal();
             assert!(error.contains(&format!("{name}: ")), "{error}");
@@ -261,8 +269,7 @@ fn a_certificate_that_does_not_match_its_key_is_refused() {
         ("apiserver.key", "does not belong to its key"),
         ("admin.key", "does not belong to its key"),
     ] {
-        let folder = Folder::new();
-        folder.ensure().expect("made");
+        let folder = Folder::made();
         fs::write(folder.file(name), KeyPair::generate().expect("a key").serialize_pem()).expect("written");
         let error = folder.refusal();
         assert!(error.contains(expected), "{error}");
@@ -271,9 +278,7 @@ fn a_certificate_that_does_not_match_its_key_is_refused() {
 
 #[test]
 fn an_expired_certificate_of_another_ca_is_refused() {
-    let (folder, other) = (Folder::new(), Folder::new());
-    folder.ensure().expect("made");
-    other.ensure().expect("made");
+    let (folder, other) = (Folder::made(), Folder::made());
     other.reissue("apiserver", OffsetDateTime::now_utc() - time::Duration::days(1));
     for name in ["apiserver.crt", "apiserver.key"] {
         fs::copy(other.file(name), folder.file(name)).expect("copied");

@@ -172,8 +172,7 @@ const WORDS_BYTES_MAX: usize = 300;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Args, Command};
-    use clap::Parser as _;
+    use crate::bench::args::tests::parse;
 
     #[test]
     fn a_wrong_number_of_listed_or_deleted_objects_is_a_violation() {
@@ -185,10 +184,7 @@ mod tests {
             ("delete-collection --protobuf", 0, true),
             ("read", 0, true),
         ] {
-            let line = format!("loadgen bench {words} --leases 20");
-            let Some(Command::Bench(args)) = Args::try_parse_from(line.split(' ')).expect("valid").command else {
-                panic!()
-            };
+            let args = parse(&format!("{words} --leases 20")).expect("valid");
             let mut work = Work::new(&args);
             (work.bulk_answers, work.tally.list_items) = (1, items);
             work.check_lists(&args);

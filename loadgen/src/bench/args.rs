@@ -231,17 +231,23 @@ impl BenchArgs {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::args::{Args, Command};
     use clap::Parser as _;
 
-    fn parse(words: &str) -> Result<BenchArgs, String> {
+    /// Parses the words after `loadgen bench`, without [`BenchArgs::check`].
+    pub(crate) fn parse(words: &str) -> Result<BenchArgs, String> {
         let words = ["loadgen", "bench"].into_iter().chain(words.split_whitespace());
         match Args::try_parse_from(words).map_err(|e| e.to_string())?.command {
-            Some(Command::Bench(args)) => args.check().map(|()| *args),
+            Some(Command::Bench(args)) => Ok(*args),
             None => panic!("no bench"),
         }
+    }
+
+    fn verb(words: &str) -> Result<&'static str, String> {
+        let args = parse(words)?;
+        args.check().map(|()| args.verb.name())
     }
 
     #[test]
@@ -269,7 +275,7 @@ mod tests {
             "resume --watchers 1 --idle 5",
             "resume --rate 5 --watchers 1",
         ] {
-            let told = parse(words).expect_err(words);
+            let told = verb(words).expect_err(words);
             assert!(told.starts_with("bench ") || words.ends_with("--other-names"), "{words}: {told}");
         }
         for words in [
@@ -283,7 +289,7 @@ mod tests {
             "renew --name-watchers 3 --leases 2 --other-names",
             "resume --watchers 1 --name-watchers 1",
         ] {
-            assert_eq!(parse(words).map(|args| args.verb.name()), Ok(words.split(' ').next().expect("a verb")));
+            assert_eq!(verb(words), Ok(words.split(' ').next().expect("a verb")));
         }
     }
 }

@@ -228,16 +228,12 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Args, Command};
+    use crate::bench::args::tests::parse;
     use crate::http::Told;
     use crate::origin::{MediaType, Version};
-    use clap::Parser as _;
 
     fn bench(flags: &str) -> BenchArgs {
-        let words = format!("loadgen bench renew {flags}");
-        let args = Args::try_parse_from(words.split(' ')).expect("valid");
-        let Some(Command::Bench(args)) = args.command else { panic!("no bench") };
-        *args
+        parse(&format!("renew {flags}")).expect("valid")
     }
 
     /// The lanes have no connections, so they have no room.

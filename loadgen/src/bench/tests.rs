@@ -1,25 +1,16 @@
 //! Tests of whole benches against the fake server, in both versions of HTTP. The server without a fault passes, and
 //! each fault of the server is reported.
 
-use super::{Bench, BenchArgs, Report};
-use crate::args::{Args, Command};
+use super::args::tests::parse;
+use super::{Bench, Report};
 use crate::driver::Driver;
 use crate::fake::{self, Fault};
 use crate::summary::Outcome;
 use crate::target::Target;
 use crate::timeline::Timeline;
-use clap::Parser as _;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-fn args(flags: &str) -> BenchArgs {
-    let args = Args::try_parse_from(["loadgen", "bench"].into_iter().chain(flags.split_whitespace())).expect("valid");
-    match args.command {
-        Some(Command::Bench(args)) => *args,
-        None => panic!("no bench"),
-    }
-}
 
 fn run(fault: Fault, flags: &str) -> Report {
     try_run(fault, flags).expect("the server is there")
@@ -32,8 +23,8 @@ fn try_run(fault: Fault, flags: &str) -> Result<Report, String> {
 fn try_run_until(fault: Fault, flags: &str, interrupted: Arc<AtomicBool>) -> Result<Report, String> {
     let address = fake::start(fault, None);
     let leases = if flags.contains("--leases") { "" } else { "--leases 20" };
-    let args =
-        args(&format!("{flags} --server http://{address} --namespace n {leases} --warm-up 50ms --duration 200ms"));
+    let times = "--warm-up 50ms --duration 200ms";
+    let args = parse(&format!("{flags} --server http://{address} --namespace n {leases} {times}")).expect("valid");
     let target = Target::only_of_args(&args.server, args.media_type()).expect("a target");
     Driver::<Bench>::new(args, vec![target], interrupted, Timeline::off()).and_then(Driver::run)
 }

@@ -271,17 +271,15 @@ const SILENCE_NS: u64 = 60_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Args, Command};
+    use crate::bench::args::tests::parse;
     use crate::error_kind::ErrorKind;
     use crate::operation::Operation;
-    use clap::Parser as _;
 
     #[test]
     fn silence_of_the_server_is_reported_with_the_first_error() {
         for (verb, is_silent) in [("renew", true), ("nothing", false)] {
-            let words = ["loadgen", "bench", verb, "--server", "http://127.0.0.1:1", "--watchers", "1"];
-            let Some(Command::Bench(args)) = Args::try_parse_from(words).expect("valid").command else { panic!() };
-            let mut bench = Bench::new(*args, 0);
+            let args = parse(&format!("{verb} --server http://127.0.0.1:1 --watchers 1")).expect("valid");
+            let mut bench = Bench::new(args, 0);
             bench.course.enter(Phase::Preparing, 0);
             assert!(!bench.is_silent(TIMEOUT_NS) && bench.is_silent(TIMEOUT_NS + 1), "{verb}");
             bench.course.enter(Phase::Attaching, 0);
