@@ -28,12 +28,7 @@ fn call(method: &str, target: &str, body: &str) -> Response {
 
 /// Sends a request with `fields`, additional header lines that each end with CRLF. Returns the response.
 fn send(method: &str, target: &str, fields: &str, body: &str) -> Response {
-    let mut client = SERVER.client();
-    let length = body.len();
-    client.send(format!(
-        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{fields}\r\n{body}"
-    ));
-    client.recv(method)
+    SERVER.client().call_with(method, target, fields, body)
 }
 
 fn message(response: &Response) -> String {

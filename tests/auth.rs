@@ -335,9 +335,8 @@ fn a_lease_is_created_only_in_an_active_namespace() {
     let applied = format!(r#"{{{object},"metadata":{{"name":"c","ownerReferences":{owners}}}}}"#);
     for (namespace, status, warns) in [("gone", 404, false), ("going", 403, false), ("here", 422, true)] {
         let target = path(namespace, "c") + "?fieldManager=m";
-        let merge = String::from_utf8(request("PATCH", &target, &applied, &[])).expect("text");
-        client.send(merge.replace("application/merge-patch+json", "application/apply-patch+yaml"));
-        let response = client.recv("PATCH").expect_status(status, namespace);
+        let lines = "Content-Type: application/apply-patch+yaml\r\n";
+        let response = client.call_with("PATCH", &target, lines, &applied).expect_status(status, namespace);
         assert_eq!(response.head.field("warning").is_some(), warns, "{namespace}");
     }
     client.call("POST", &collection("here"), &new("b")).expect_status(201, "in an existing namespace");

@@ -30,14 +30,7 @@ fn name(number: usize) -> String {
 
 /// Creates Leases whose names sort in the order of creation. Returns the responses in order.
 fn create_many(server: &TestServer, namespace: &str, count: usize) -> Vec<Value> {
-    let mut client = Http2Client::open(&server.endpoint());
-    let mut created = Vec::with_capacity(count);
-    for numbers in (0..count).collect::<Vec<_>>().chunks(64) {
-        let message = |number: &usize| Message::new("POST", &lease::collection(namespace), &lease::new(&name(*number)));
-        let keys: Vec<_> = numbers.iter().map(|number| client.queue(&message(number))).collect();
-        created.extend(keys.into_iter().map(|key| client.recv(key).expect_status(201, namespace).json()));
-    }
-    created
+    Http2Client::open(&server.endpoint()).create(namespace, (0..count).map(name))
 }
 
 fn names(list: &Value) -> Vec<&str> {
@@ -77,12 +70,8 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
 
     // These requests accept only a Table. As for other such requests, the error is no Table but indented JSON.
     for accept in ["application/json;as=Table;v=v1;g=meta.k8s.io", "application/yaml;as=Table;v=v1;g=meta.k8s.io"] {
-        let mut client = server.client();
-        client.send(format!(
-            "DELETE {target} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        ));
-        let refused = client.recv("DELETE").expect_failure(409, "Conflict", accept);
+        let refused = server.client().call_with("DELETE", &target, &format!("Accept: {accept}\r\n"), &body);
+        let refused = refused.expect_failure(409, "Conflict", accept);
         assert_eq!(refused.head.field("content-type"), Some("application/json"), "{accept}");
         assert!(refused.body.starts_with(b"{\n  \"kind\": \"Status\""), "{accept}: {refused}");
     }
@@ -281,15 +270,7 @@ fn a_long_list_is_complete_in_every_format() {
     let target = lease::collection("n");
     for query in ["", "?limit=1200"] {
         let target = format!("{target}{query}");
-        let get = |accept: &str| {
-            let mut http1 = server.client();
-            http1.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n"));
-            let mut http2 = Http2Client::open(&server.endpoint());
-            let message =
-                Message { method: "GET".into(), target: target.clone(), ..Message::default() }.with("accept", accept);
-            let key = http2.send(&message);
-            [http1.recv_final("GET").expect_status(200, accept), http2.recv(key).expect_status(200, accept)]
-        };
+        let get = |accept: &str| get(&server, &target, accept, "identity");
         let count = if query.is_empty() { MANY } else { 1_200 };
         let [plain, _] = get("application/json");
         assert_eq!(names(&plain.json()).len(), count);
@@ -313,17 +294,18 @@ fn a_long_list_is_complete_in_every_format() {
 
 /// Sends a GET over HTTP/1.1 and HTTP/2, with these values of `Accept` and `Accept-Encoding`.
 fn get(server: &TestServer, target: &str, accept: &str, accept_encoding: &str) -> [Response; 2] {
-    let mut http1 = server.client();
-    http1.send(format!(
-        "GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nAccept-Encoding: {accept_encoding}\r\n\r\n"
-    ));
+    let lines = format!("Accept: {accept}\r\nAccept-Encoding: {accept_encoding}\r\n");
+    let http1 = server.client().call_with("GET", target, &lines, "");
     let mut http2 = Http2Client::open(&server.endpoint());
     let message = Message { method: "GET".into(), target: target.to_owned(), ..Message::default() }
         .with("accept", accept)
         .with("accept-encoding", accept_encoding);
     let key = http2.send(&message);
-    [http1.recv_final("GET").expect_status(200, target), http2.recv(key).expect_status(200, target)]
+    [http1.expect_status(200, target), http2.recv(key).expect_status(200, target)]
 }
+
+/// The field line of a client that accepts only gzip.
+const GZIP: &str = "Accept-Encoding: gzip\r\n";
 
 /// Returns the decoded body. The response must have the content coding gzip.
 #[track_caller]
@@ -383,12 +365,9 @@ fn long_lists_are_compressed_on_request() {
     }
     assert!(chunks.len() > 20 && chunks.iter().all(|bytes| *bytes <= 64 * 1024), "{chunks:?}");
     // The response to a deletion lists the deleted Leases. It is compressed too.
-    let body = r#"{"dryRun":["All"]}"#;
-    client.send(format!(
-        "DELETE {target} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    ));
-    let deleted: Value = serde_json::from_slice(&unpacked(&client.recv_final("DELETE"))).unwrap();
+    let lines = format!("{GZIP}Content-Type: application/json\r\n");
+    let deleted = client.call_with("DELETE", &target, &lines, r#"{"dryRun":["All"]}"#);
+    let deleted: Value = serde_json::from_slice(&unpacked(&deleted)).unwrap();
     assert_eq!(names(&deleted).len(), LEASES);
 }
 
@@ -425,30 +404,18 @@ fn short_or_unrequested_answers_are_not_compressed() {
         }
     }
     // The response to a PATCH is compressed too, also if it is an error. An error keeps its status.
-    let patch = r#"{"spec":{"leaseTransitions":1}}"#;
-    client.send(format!(
-        "PATCH {large} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/merge-patch+json\r\nContent-Length: {}\r\n\r\n{patch}",
-        patch.len()
-    ));
-    let patched: Value =
-        serde_json::from_slice(&unpacked(&client.recv_final("PATCH").expect_status(200, patch))).unwrap();
-    assert_eq!(patched["spec"]["leaseTransitions"], 1);
-    let patch = r#"{"spec":5}"#;
-    client.send(format!(
-        "PATCH {large} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/merge-patch+json\r\nContent-Length: {}\r\n\r\n{patch}",
-        patch.len()
-    ));
-    let refused: Value =
-        serde_json::from_slice(&unpacked(&client.recv_final("PATCH").expect_status(422, patch))).unwrap();
+    let lines = format!("{GZIP}Content-Type: application/merge-patch+json\r\n");
+    let mut patch = |body: &str, status: u16| -> Value {
+        let patched = client.call_with("PATCH", &large, &lines, body).expect_status(status, body);
+        serde_json::from_slice(&unpacked(&patched)).unwrap()
+    };
+    assert_eq!(patch(r#"{"spec":{"leaseTransitions":1}}"#, 200)["spec"]["leaseTransitions"], 1);
+    let refused = patch(r#"{"spec":5}"#, 422);
     assert_eq!((&refused["kind"], &refused["code"]), (&json!("Status"), &json!(422)));
     // Watches and OpenAPI documents are not compressed.
-    client.send("GET /openapi/v2 HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n");
-    assert_eq!(client.recv_final("GET").head.field("content-encoding"), None);
-    client.send(format!(
-        "GET {}?watch=true&timeoutSeconds=1 HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n",
-        lease::collection("large")
-    ));
-    let events = client.recv_final("GET");
+    assert_eq!(client.call_with("GET", "/openapi/v2", GZIP, "").head.field("content-encoding"), None);
+    let watch = format!("{}?watch=true&timeoutSeconds=1", lease::collection("large"));
+    let events = client.call_with("GET", &watch, GZIP, "");
     assert!(events.head.field("content-encoding").is_none() && events.body.starts_with(b"{\"type\":\"ADDED\""));
 }
 

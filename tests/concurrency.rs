@@ -31,31 +31,31 @@ fn replace(client: &mut Client, path: &str, object: &Value) -> Option<Value> {
     Some(got.expect_status(200, &format!("PUT {path} {object}")).json())
 }
 
+/// Runs `act` in `count` threads at once. Each gets its number and a client.
+fn at_once(count: usize, act: impl Fn(usize, &mut Client) + Sync) {
+    thread::scope(|scope| {
+        for number in 0..count {
+            let act = &act;
+            scope.spawn(move || act(number, &mut Client::open(&endpoint(number))));
+        }
+    });
+}
+
 #[test]
 fn no_increment_is_lost() {
     const THREADS: usize = 8;
     const INCREMENTS: i64 = 200;
     let path = lease::path("cas", "counter");
     SERVER.client().call("POST", &lease::collection("cas"), &lease::new("counter")).expect_status(201, "counter");
-    thread::scope(|scope| {
-        for number in 0..THREADS {
-            let path = &path;
-            scope.spawn(move || {
-                let mut client = Client::open(&endpoint(number));
-                let mut done = 0;
-                while done < INCREMENTS {
-                    let mut object = client.call("GET", path, "").expect_status(200, path).json();
-                    object["spec"]["leaseTransitions"] = json!(lease::transitions(&object) + 1);
-                    let Some(updated) = replace(&mut client, path, &object) else { continue };
-                    assert_eq!(
-                        lease::transitions(&updated),
-                        lease::transitions(&object),
-                        "the updated Lease: {updated}"
-                    );
-                    assert!(lease::version(&updated) > lease::version(&object), "from {object} to {updated}");
-                    done += 1;
-                }
-            });
+    at_once(THREADS, |_, client| {
+        let mut done = 0;
+        while done < INCREMENTS {
+            let mut object = client.call("GET", &path, "").expect_status(200, &path).json();
+            object["spec"]["leaseTransitions"] = json!(lease::transitions(&object) + 1);
+            let Some(updated) = replace(client, &path, &object) else { continue };
+            assert_eq!(lease::transitions(&updated), lease::transitions(&object), "the updated Lease: {updated}");
+            assert!(lease::version(&updated) > lease::version(&object), "from {object} to {updated}");
+            done += 1;
         }
     });
     let counter = SERVER.client().call("GET", &path, "").expect_status(200, &path).json();
@@ -70,30 +70,24 @@ fn a_lock_never_has_two_holders() {
     let free = json!({"metadata": {"name": "leader"}, "spec": {"holderIdentity": "", "leaseTransitions": 0}});
     SERVER.client().call("POST", &lease::collection("lock"), &free.to_string()).expect_status(201, "leader");
     let (held, terms) = (AtomicBool::new(false), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        for number in 0..CANDIDATES {
-            let (path, held, terms) = (&path, &held, &terms);
-            scope.spawn(move || {
-                let me = format!("candidate-{number}");
-                let mut client = Client::open(&endpoint(number));
-                while terms.load(Ordering::SeqCst) < TERMS {
-                    let mut object = client.call("GET", path, "").expect_status(200, path).json();
-                    if object["spec"]["holderIdentity"] != "" {
-                        thread::yield_now();
-                        continue;
-                    }
-                    object["spec"]["holderIdentity"] = json!(me);
-                    object["spec"]["leaseTransitions"] = json!(lease::transitions(&object) + 1);
-                    let Some(mut mine) = replace(&mut client, path, &object) else { continue };
-                    assert!(!held.swap(true, Ordering::SeqCst), "{me} got a lock that another client holds: {mine}");
-                    terms.fetch_add(1, Ordering::SeqCst);
-                    thread::yield_now();
-                    held.store(false, Ordering::SeqCst);
-                    mine["spec"]["holderIdentity"] = json!("");
-                    let released = replace(&mut client, path, &mine);
-                    assert!(released.is_some(), "another client changed a lock that {me} held: {mine}");
-                }
-            });
+    at_once(CANDIDATES, |number, client| {
+        let me = format!("candidate-{number}");
+        while terms.load(Ordering::SeqCst) < TERMS {
+            let mut object = client.call("GET", &path, "").expect_status(200, &path).json();
+            if object["spec"]["holderIdentity"] != "" {
+                thread::yield_now();
+                continue;
+            }
+            object["spec"]["holderIdentity"] = json!(me);
+            object["spec"]["leaseTransitions"] = json!(lease::transitions(&object) + 1);
+            let Some(mut mine) = replace(client, &path, &object) else { continue };
+            assert!(!held.swap(true, Ordering::SeqCst), "{me} got a lock that another client holds: {mine}");
+            terms.fetch_add(1, Ordering::SeqCst);
+            thread::yield_now();
+            held.store(false, Ordering::SeqCst);
+            mine["spec"]["holderIdentity"] = json!("");
+            let released = replace(client, &path, &mine);
+            assert!(released.is_some(), "another client changed a lock that {me} held: {mine}");
         }
     });
     let leader = SERVER.client().call("GET", &path, "").expect_status(200, &path).json();
@@ -106,21 +100,15 @@ fn one_of_many_creations_of_a_name_succeeds() {
     const THREADS: usize = 6;
     const NAMES: usize = 50;
     let created: Vec<AtomicUsize> = (0..NAMES).map(|_| AtomicUsize::new(0)).collect();
-    thread::scope(|scope| {
-        for number in 0..THREADS {
-            let created = &created;
-            scope.spawn(move || {
-                let mut client = Client::open(&endpoint(number));
-                for (at, count) in created.iter().enumerate() {
-                    let name = format!("race-{at}");
-                    let got = client.call("POST", &lease::collection("creations"), &lease::new(&name));
-                    if got.status() == 201 {
-                        count.fetch_add(1, Ordering::SeqCst);
-                    } else {
-                        got.expect_failure(409, "AlreadyExists", &format!("POST {name}"));
-                    }
-                }
-            });
+    at_once(THREADS, |_, client| {
+        for (at, count) in created.iter().enumerate() {
+            let name = format!("race-{at}");
+            let got = client.call("POST", &lease::collection("creations"), &lease::new(&name));
+            if got.status() == 201 {
+                count.fetch_add(1, Ordering::SeqCst);
+            } else {
+                got.expect_failure(409, "AlreadyExists", &format!("POST {name}"));
+            }
         }
     });
     for (at, count) in created.iter().enumerate() {
@@ -138,16 +126,11 @@ fn one_of_many_deletions_of_a_version_succeeds() {
         let created =
             client.call("POST", &lease::collection("deletions"), &lease::new("a")).expect_status(201, "a").json();
         let options = json!({"preconditions": {"resourceVersion": created["metadata"]["resourceVersion"]}}).to_string();
-        thread::scope(|scope| {
-            for number in 0..4 {
-                let (path, options, deleted, refused) = (&path, &options, &deleted, &refused);
-                scope.spawn(move || {
-                    let got = Client::open(&endpoint(number)).call("DELETE", path, options);
-                    let count = if got.status() == 200 { deleted } else { refused };
-                    assert!([200, 404].contains(&got.status()), "DELETE {path} {options}\ngot {got}");
-                    count.fetch_add(1, Ordering::SeqCst);
-                });
-            }
+        at_once(4, |_, client| {
+            let got = client.call("DELETE", &path, &options);
+            let count = if got.status() == 200 { &deleted } else { &refused };
+            assert!([200, 404].contains(&got.status()), "DELETE {path} {options}\ngot {got}");
+            count.fetch_add(1, Ordering::SeqCst);
         });
     }
     assert_eq!((deleted.into_inner(), refused.into_inner()), (ROUNDS, ROUNDS * 3), "deletions that did and did not");
@@ -159,16 +142,10 @@ fn merge_patches_without_a_version_do_not_undo_each_other() {
     const LABELS: usize = 20;
     let path = lease::path("patches", "a");
     SERVER.client().call("POST", &lease::collection("patches"), &lease::new("a")).expect_status(201, "a");
-    thread::scope(|scope| {
-        for number in 0..THREADS {
-            let path = &path;
-            scope.spawn(move || {
-                let mut client = Client::open(&endpoint(number));
-                for label in 0..LABELS {
-                    let patch = json!({"metadata": {"labels": {format!("label-{number}-{label}"): "x"}}}).to_string();
-                    client.call("PATCH", path, &patch).expect_status(200, &patch);
-                }
-            });
+    at_once(THREADS, |number, client| {
+        for label in 0..LABELS {
+            let patch = json!({"metadata": {"labels": {format!("label-{number}-{label}"): "x"}}}).to_string();
+            client.call("PATCH", &path, &patch).expect_status(200, &patch);
         }
     });
     let patched = SERVER.client().call("GET", &path, "").expect_status(200, &path).json();

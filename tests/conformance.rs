@@ -23,9 +23,6 @@ use support::stream::Endpoint;
 use trace::format::Trace;
 use trace::replay::{Protocol, Replayer};
 
-/// Traces that do not pass yet, with the reason. A trace that passes must leave the list: its test fails until then.
-const TO_COME: &[(&str, &str)] = &[];
-
 /// Steps of traces to which this server responds differently, with the reason. `docs/compatibility.md` lists them. A
 /// step with the recorded response must leave the list: its test fails until then.
 const OTHERWISE: &[(&str, &[usize], &str)] = &[
@@ -111,11 +108,6 @@ fn check(name: &str) {
         });
         replays.map(|(way, replay)| (way, replay.join().unwrap_or_else(|_| Err("the replayer panicked".to_owned()))))
     });
-    if let Some((_, reason)) = TO_COME.iter().find(|(to_come, _)| *to_come == name) {
-        let fails = outcomes.iter().any(|(_, outcome)| outcome.is_err());
-        assert!(fails, "{name} passes: remove it from TO_COME (\"{reason}\")");
-        return;
-    }
     for (way, outcome) in outcomes {
         if let Err(why) = outcome {
             panic!("{way}: {why}");
@@ -159,11 +151,6 @@ fn every_trace_in_the_folder_is_named_once() {
     let named: BTreeSet<String> = TRACES.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(named, in_folder, "the traces! list and the files");
     assert_eq!(named.len(), TRACES.len(), "a trace is named twice");
-    let to_come: BTreeSet<&str> = TO_COME.iter().map(|(name, _)| *name).collect();
-    assert_eq!(to_come.len(), TO_COME.len(), "TO_COME names a trace twice");
-    for name in to_come {
-        assert!(TRACES.contains(&name), "TO_COME names {name}, which is not a trace");
-    }
     for (name, ..) in OTHERWISE {
         assert!(TRACES.contains(name), "OTHERWISE names {name}, which is not a trace");
     }

@@ -10,6 +10,7 @@ use support::client::Client;
 use support::exposition::{Exposition, parse};
 use support::response::Response;
 use support::server::TestServer;
+use support::watch::Watch;
 use support::{eventually, lease};
 
 static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start);
@@ -20,8 +21,7 @@ fn get(target: &str, fields: &str) -> Response {
 }
 
 fn get_on(client: &mut Client, target: &str, fields: &str) -> Response {
-    client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"));
-    client.recv_final("GET")
+    client.call_with("GET", target, fields, "")
 }
 
 fn text(response: &Response) -> &str {
@@ -346,17 +346,10 @@ fn metrics_count_requests_events_and_leases() {
         .call("GET", &format!("{collection}?watch=true&resourceVersion=1&timeoutSeconds=1"), "")
         .expect_status(200, "too old");
 
-    let mut watch = server.client();
-    watch.send(format!(
-        "GET {collection}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    ));
-    watch.try_recv_head().unwrap();
+    let options = "watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
+    let mut watch = Watch::open(&server.endpoint(), &format!("{collection}?{options}"));
     // Three objects and the bookmark after them.
-    let mut events = 0;
-    while events < 4 {
-        let chunk = watch.recv_chunk().unwrap().expect("the watch continues");
-        events += chunk.iter().filter(|byte| **byte == b'\n').count();
-    }
+    (0..4).for_each(|_| drop(watch.next()));
 
     let after = scrape(&mut client);
     let leases = "group=\"coordination.k8s.io\",version=\"v1\",resource=\"leases\",subresource=\"\"";
@@ -405,27 +398,6 @@ fn metrics_count_requests_events_and_leases() {
     eventually("the watch is closed", || {
         scrape(&mut client).value("coordination_watches_ended_total{reason=\"closed\"}") == 1.0
     });
-}
-
-#[test]
-fn health_and_version_need_no_certificate() {
-    let server = TestServer::start_secure();
-    let mut admin = Client::open(&server.secure_endpoint());
-    for target in ["/metrics", "/livez/ping", "/apis", "/openapi/v2", "/openapi/v3"] {
-        admin.call("GET", target, "").expect_status(200, target);
-    }
-    let mut anonymous = Client::open(&support::stream::Endpoint {
-        tls: Some(support::tls::anonymous_client_config()),
-        ..server.secure_endpoint()
-    });
-    for target in ["/healthz", "/livez?verbose", "/readyz", "/version"] {
-        anonymous.call("GET", target, "").expect_status(200, target);
-    }
-    for target in ["/metrics", "/livez/ping", "/readyz/shutdown", "/apis", "/openapi/v2", "/openapi/v3"] {
-        anonymous.call("GET", target, "").expect_failure(401, "Unauthorized", target);
-    }
-    let handshakes = scrape(&mut admin).value("coordination_tls_handshakes_total");
-    assert_eq!(handshakes, 2.0);
 }
 
 #[test]

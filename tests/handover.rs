@@ -33,6 +33,13 @@ fn acquire(spec: &mut Value) {
     spec["holderIdentity"] = "other".into();
 }
 
+/// Changes the spec of a Lease, as a client that has just read the Lease. Returns the status.
+fn change(rig: &Rig, name: &str, change: impl FnOnce(&mut Value)) -> u16 {
+    let lease = rig.lease(name);
+    let version = version_of(&lease);
+    rig.update(lease, &version, change)
+}
+
 #[test]
 fn copied_leases_keep_uids_and_accept_the_built_in_version_once() {
     for storage in ["memory", "disk", "etcd"] {
@@ -85,20 +92,15 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     rig.put_built_in("a", "h", EARLY);
     rig.reach("import", "imported");
     rig.register(true);
-    let lease = rig.lease("a");
-    assert_eq!(rig.update(lease.clone(), &version_of(&lease), acquire), 429);
-    assert_eq!(
-        rig.update(lease.clone(), &version_of(&lease), |spec| spec["holderIdentity"] = "".into()),
-        429,
-        "release"
-    );
+    assert_eq!(change(&rig, "a", acquire), 429);
+    assert_eq!(change(&rig, "a", |spec| spec["holderIdentity"] = "".into()), 429, "release");
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 429);
     assert_eq!(rig.call("PUT", &path(NAMESPACE, "b"), &new("b")).0, 429, "a creation by PUT");
     assert_eq!(rig.call("DELETE", &path(NAMESPACE, "a"), "").0, 429);
     assert_eq!(rig.call("DELETE", &collection(NAMESPACE), "").0, 429);
     let answer = rig.client().call("POST", &collection(NAMESPACE), &new("b"));
     assert_eq!(answer.head.field("retry-after"), Some("1"));
-    assert_eq!(rig.update(lease.clone(), &version_of(&lease), renew), 200);
+    assert_eq!(change(&rig, "a", renew), 200);
 
     // Meanwhile, other clients write to built-in storage: an older renewal, a creation, an acquisition and a deletion.
     // The server must follow them.
@@ -117,8 +119,7 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     rig.reach("serve", "serving");
     assert_eq!(rig.holder("late"), "h");
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 201);
-    let lease = rig.lease("a");
-    assert_eq!(rig.update(lease.clone(), &version_of(&lease), acquire), 200);
+    assert_eq!(change(&rig, "a", acquire), 200);
 }
 
 #[test]
@@ -212,10 +213,7 @@ fn old_watches_are_fed_until_kube_apiserver_is_registered_again() {
 
     // A stray write to built-in storage, which now belongs to this server, is overwritten.
     rig.put_built_in("a", "stray", LATER);
-    assert_eq!(
-        rig.update(rig.lease("a"), &version_of(&rig.lease("a")), |spec| spec["holderIdentity"] = "third".into()),
-        200
-    );
+    assert_eq!(change(&rig, "a", |spec| spec["holderIdentity"] = "third".into()), 200);
     eventually("it is written again", || has("a", "third"));
 
     // An operator registers kube-apiserver again by hand, and built-in storage belongs to kube-apiserver again.
@@ -298,8 +296,7 @@ fn a_rollback_writes_everything_back_and_sends_clients_to_built_in_storage() {
     }
     rig.take_over();
     let mut watch = Watch::open(rig.server.endpoint(), &format!("{}?watch=1", collection(NAMESPACE)));
-    let lease = rig.lease("a");
-    assert_eq!(rig.update(lease, &version_of(&rig.lease("a")), renew), 200);
+    assert_eq!(change(&rig, "a", renew), 200);
     assert_eq!(rig.call("DELETE", &path(NAMESPACE, "c"), "").0, 200);
     rig.reach("freeze", "written-back");
     assert!(rig.built_in("a").expect("a Lease").contains("uid-of-a"));
@@ -356,7 +353,7 @@ fn a_restored_built_in_storage_gets_the_changes_since_the_backup_again() {
         let copied = Command::new("cp").arg("-r").arg(data).arg(backup(data)).status();
         assert!(copied.is_ok_and(|status| status.success()), "the data folder can be copied");
     });
-    assert_eq!(rig.update(rig.lease("a"), &version_of(&rig.lease("a")), acquire), 200);
+    assert_eq!(change(&rig, "a", acquire), 200);
     assert_eq!(rig.call("DELETE", &path(NAMESPACE, "b"), "").0, 200);
     let is_fed = |rig: &Rig| rig.built_in("a").is_some_and(|a| a.contains("other")) && rig.built_in("b").is_none();
     eventually("the changes are fed", || is_fed(&rig));
@@ -385,10 +382,10 @@ fn a_hand_over_of_many_leases_loses_none() {
         rig.reach("import", "imported");
         assert_eq!(rig.annotation("message"), "3000 Leases are here");
         rig.register(true);
-        assert_eq!(rig.update(rig.lease("l1500"), &version_of(&rig.lease("l1500")), renew), 200);
+        assert_eq!(change(&rig, "l1500", renew), 200);
         rig.reach("serve", "serving");
-        assert_eq!(rig.update(rig.lease("l0000"), &version_of(&rig.lease("l0000")), acquire), 200);
-        assert_eq!(rig.update(rig.lease("l2999"), &version_of(&rig.lease("l2999")), acquire), 200);
+        assert_eq!(change(&rig, "l0000", acquire), 200);
+        assert_eq!(change(&rig, "l2999", acquire), 200);
         assert_eq!(rig.call("DELETE", &path(NAMESPACE, "l2000"), "").0, 200);
         rig.reach("freeze", "written-back");
         assert_eq!(rig.annotation("message"), "2999 Leases written back");
@@ -494,8 +491,7 @@ fn renewals_are_fed_during_a_switch_and_after_an_abandoned_freeze() {
     rig.register(true);
     let fed = |time: &str| {
         let before = rig.built_in_revision("a");
-        let lease = rig.lease("a");
-        assert_eq!(rig.update(lease, &version_of(&rig.lease("a")), |spec| spec["renewTime"] = time.into()), 200);
+        assert_eq!(change(&rig, "a", |spec| spec["renewTime"] = time.into()), 200);
         eventually("the renewal is fed", || rig.built_in_revision("a") > before);
     };
     fed(LATE);
@@ -569,13 +565,8 @@ fn without_etcd_clients_may_only_renew_until_every_kube_apiserver_has_switched()
     let Some(rig) = Rig::start("disk") else { return };
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("a")).0, 201);
     rig.ask_with("copy", Some("imported"));
-    let update = |change: fn(&mut Value)| {
-        let lease = rig.lease("a");
-        let version = version_of(&lease);
-        rig.update(lease, &version, change)
-    };
-    assert_eq!(update(renew), 200);
-    assert_eq!(update(acquire), 429);
+    assert_eq!(change(&rig, "a", renew), 200);
+    assert_eq!(change(&rig, "a", acquire), 429);
     assert_eq!(rig.call("DELETE", &path(NAMESPACE, "a"), "").0, 429);
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 429);
     let version = version_of(&rig.lease("a"));
@@ -585,7 +576,7 @@ fn without_etcd_clients_may_only_renew_until_every_kube_apiserver_has_switched()
     }
     rig.register(true);
     rig.ask_with("serve", Some("serving"));
-    assert_eq!(update(acquire), 200);
+    assert_eq!(change(&rig, "a", acquire), 200);
     assert_eq!(rig.call("GET", &collection(NAMESPACE), "").0, 200);
     rig.put_built_in("of-another-time", "h", EARLY);
     assert_eq!(rig.call("GET", &path(NAMESPACE, "of-another-time"), "").0, 404, "nothing is imported");

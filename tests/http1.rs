@@ -170,15 +170,9 @@ fn a_body_is_requested_with_100_continue() {
 #[test]
 fn a_body_sent_without_waiting_for_100_continue_is_accepted() {
     // RFC 9110 §10.1.1: a client need not wait, and a server need not answer 100 for a body that it already has.
-    let body = lease::new("a");
-    let target = lease::collection("continue-unasked");
-    let sent = format!(
-        "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-Continue\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut client = SERVER.client();
-    client.send(&sent);
-    client.recv_final("POST").expect_status(201, &sent);
+    let lines = "Content-Type: application/json\r\nExpect: 100-Continue\r\n";
+    let created = SERVER.client().call_with("POST", &lease::collection("continue-unasked"), lines, lease::new("a"));
+    created.expect_status(201, lines);
 }
 
 #[test]
@@ -197,32 +191,14 @@ fn an_http_1_0_client_gets_no_100_continue() {
 }
 
 #[test]
-fn a_body_that_would_be_refused_is_not_requested() {
-    let target = lease::collection("continue-refused");
-    let head = format!(
-        "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 3145729\r\n\r\n"
-    );
-    let mut client = SERVER.client();
-    client.send(&head);
-    client.recv("POST").expect_failure(413, "RequestEntityTooLarge", &head);
-    client.expect_closed();
-}
-
-#[test]
 fn an_unknown_expectation_is_answered_with_417() {
-    let sent = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nExpect: a-miracle\r\n\r\n";
-    let mut client = SERVER.client();
-    client.send(sent);
-    client.recv("GET").expect_status(417, sent);
+    let lines = "Expect: a-miracle\r\n";
+    SERVER.client().call_with("GET", "/healthz", lines, "").expect_status(417, lines);
 }
 
 #[test]
 fn head_has_the_fields_of_get_and_no_content() {
     let mut client = SERVER.client();
-    // Neither kube-apiserver's resources nor its `/version` accept HEAD.
-    for target in ["/version", &lease::path("head", "a"), &lease::path("head", "nobody"), &lease::collection("head")] {
-        client.call("HEAD", target, "").expect_status(405, target);
-    }
     for target in ["/healthz", "/readyz?verbose", "/openapi/v3", "/nothing"] {
         let got = client.call("HEAD", target, "");
         let get = client.call("GET", target, "");

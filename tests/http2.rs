@@ -26,18 +26,9 @@ static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start_secure);
 /// Maximum duration of an orderly stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// Creates `count` Leases, named `lease-0000` and so on, with up to 200 requests in flight.
+/// Creates `count` Leases, named `lease-0000` and so on.
 fn create(client: &mut Http2Client, namespace: &str, count: usize) {
-    let names: Vec<_> = (0..count).map(|number| format!("lease-{number:04}")).collect();
-    for names in names.chunks(200) {
-        let creations: Vec<_> = names
-            .iter()
-            .map(|name| client.queue(&Message::new("POST", &lease::collection(namespace), &lease::new(name))))
-            .collect();
-        for key in creations {
-            client.recv(key).expect_status(201, "a creation among many");
-        }
-    }
+    client.create(namespace, (0..count).map(|number| format!("lease-{number:04}")));
 }
 
 /// Returns the number of open watches in the server's metrics.

@@ -20,7 +20,7 @@ use support::frames::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PING, PRIORITY,
     RST_STREAM, SETTINGS, cancel, frame, get, literal, post, request, request_block, settings, watch, window_update,
 };
-use support::http2::{Http2Client, Message};
+use support::http2::Http2Client;
 use support::lease;
 use support::process::Process;
 use support::tls::AUTHORITY;
@@ -35,21 +35,23 @@ const CPU_SECONDS_MAX: f64 = 3.0;
 /// Bytes of memory that an attack may cost, except for attacks on memory.
 const MEMORY_BYTES_MAX: usize = 24 << 20;
 
-/// Starts a server as a process, with two Leases to list.
-fn start() -> Process {
+/// Starts a server as a process, with these Leases in the namespace `n`. Each has the given length of its holder's
+/// name, in bytes. Also returns a client of the server.
+fn start(leases: &[(&str, usize)]) -> (Process, Http2Client) {
     let process = Process::start(&[], 1024);
     let mut client = Http2Client::open(process.endpoint());
-    for name in ["a", "b"] {
-        client.call("POST", &lease::collection("n"), &lease::new(name)).expect_status(201, "before the attack");
+    for (name, bytes) in leases {
+        let lease = lease::new(name).replace("node-a", &"x".repeat(*bytes));
+        client.call("POST", &lease::collection("n"), &lease).expect_status(201, "before the attack");
     }
-    process
+    (process, client)
 }
 
 /// Starts a server, and runs `attack` on one connection while another client sends requests. Checks that the attack
 /// cost little processor time, and less than `memory_bytes_max` bytes of memory.
 #[track_caller]
 fn withstand(memory_bytes_max: usize, attack: impl FnOnce(&mut Frames)) {
-    let process = start();
+    let (process, _) = start(&[("a", 1), ("b", 1)]);
     let (cpu_seconds, memory_bytes) = (process.cpu_seconds(), process.memory_peak_bytes());
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -357,14 +359,8 @@ fn bodies_that_are_refused_and_cancelled() {
 
 #[test]
 fn long_answers_behind_closed_windows() {
-    let process = Process::start(&[], 1024);
-    let mut client = Http2Client::open(process.endpoint());
-    let creations: Vec<_> = (0..1000)
-        .map(|n| client.send(&Message::new("POST", &lease::collection("n"), &lease::new(&format!("lease-{n:04}")))))
-        .collect();
-    for creation in creations {
-        client.recv(creation).expect_status(201, "before the attack");
-    }
+    let (process, mut client) = start(&[]);
+    client.create("n", (0..1000).map(|n| format!("lease-{n:04}")));
     let (cpu_seconds, memory_bytes) = (process.cpu_seconds(), process.memory_peak_bytes());
     let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
     let asked = (0..http2_limits::STREAMS_MAX).flat_map(|n| get(2 * n + 1, &lease::collection("n"))).collect();
@@ -394,10 +390,7 @@ fn long_answers_behind_closed_windows() {
 
 #[test]
 fn long_leases_behind_closed_windows() {
-    let process = Process::start(&[], 1024);
-    let mut client = Http2Client::open(process.endpoint());
-    let long = lease::new("long").replace("node-a", &"x".repeat(1 << 20));
-    client.call("POST", &lease::collection("n"), &long).expect_status(201, "before the attack");
+    let (process, mut client) = start(&[("long", 1 << 20)]);
     let memory_bytes = process.memory_peak_bytes();
     let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
     let asked = 200;
@@ -422,12 +415,7 @@ fn long_leases_behind_closed_windows() {
 /// responses on the same connection. So the server resets the longest of these responses first.
 #[test]
 fn the_longest_unread_response_is_reset_for_a_shorter_one() {
-    let process = Process::start(&[], 1024);
-    let mut client = Http2Client::open(process.endpoint());
-    for (name, bytes) in [("long", 1 << 20), ("short", 600_000)] {
-        let lease = lease::new(name).replace("node-a", &"x".repeat(bytes));
-        client.call("POST", &lease::collection("n"), &lease).expect_status(201, "before the attack");
-    }
+    let (process, _) = start(&[("long", 1 << 20), ("short", 600_000)]);
     let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
     let long = u32::try_from(UNSENT_BYTES_MAX >> 20).unwrap() - 1;
     let asked = long + 4;
@@ -455,12 +443,7 @@ fn long_events_and_list_pieces_behind_small_windows() {
         // through, and a little of the long one.
         ("lists", &[("a", 5_000), ("long", 1 << 20)], 100, 7_000, lease::collection("n")),
     ] {
-        let process = Process::start(&[], 1024);
-        let mut client = Http2Client::open(process.endpoint());
-        for (name, length) in leases {
-            let long = lease::new(name).replace("node-a", &"x".repeat(*length));
-            client.call("POST", &lease::collection("n"), &long).expect_status(201, "before the attack");
-        }
+        let (process, mut client) = start(leases);
         let memory_bytes = process.memory_peak_bytes();
         let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, window)]);
         let asked = 100;
@@ -490,10 +473,7 @@ fn long_events_and_list_pieces_behind_small_windows() {
 /// flow-control windows.
 #[test]
 fn long_leases_behind_closed_windows_of_many_connections() {
-    let process = Process::start(&[], 1024);
-    let mut client = Http2Client::open(process.endpoint());
-    let long = lease::new("long").replace("node-a", &"x".repeat(1 << 18));
-    client.call("POST", &lease::collection("n"), &long).expect_status(201, "before the attack");
+    let (process, mut client) = start(&[("long", 1 << 18)]);
     let memory_bytes = process.memory_peak_bytes();
     let asked = 120;
     let mut connections = Vec::new();
@@ -517,10 +497,7 @@ fn long_leases_behind_closed_windows_of_many_connections() {
 /// the server must continue by itself.
 #[test]
 fn windows_that_open_all_at_once() {
-    let process = Process::start(&[], 1024);
-    let mut client = Http2Client::open(process.endpoint());
-    let long = lease::new("long").replace("node-a", &"x".repeat(QUEUED_BYTES_HIGH / 2));
-    client.call("POST", &lease::collection("n"), &long).expect_status(201, "before");
+    let (process, _) = start(&[("long", QUEUED_BYTES_HIGH / 2)]);
     let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
     let asked = 20;
     frames.send((0..asked).flat_map(|n| get(2 * n + 1, &lease::path("n", "long"))).collect::<Vec<_>>());
@@ -537,11 +514,8 @@ fn windows_that_open_all_at_once() {
 /// long work with 429, and still serves short requests.
 #[test]
 fn long_lists_behind_closed_windows() {
-    let process = Process::start(&[], 1024);
-    let mut client = Http2Client::open(process.endpoint());
-    for n in 0..=JOB_KEYS_PER_STEP {
-        client.call("POST", &lease::collection("n"), &lease::new(&format!("a{n}"))).expect_status(201, "before");
-    }
+    let (process, mut client) = start(&[]);
+    client.create("n", (0..=JOB_KEYS_PER_STEP).map(|n| format!("a{n}")));
     let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
     let asked = u32::try_from(LONG_JOBS_MAX).unwrap();
     frames.send((0..asked).flat_map(|n| get(2 * n + 1, &lease::collection("n"))).collect::<Vec<_>>());

@@ -184,15 +184,8 @@ impl World {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let content_type: &[u8] =
             if method == Method::Patch { b"application/merge-patch+json" } else { b"application/json" };
-        let head = RequestHead {
-            method,
-            path,
-            query,
-            accept: None,
-            content_type: Some(content_type),
-            user_agent: Some(b"model/1"),
-            fields: &NoLines,
-        };
+        let bare = RequestHead::bare(method, path, query, &NoLines);
+        let head = RequestHead { content_type: Some(content_type), user_agent: Some(b"model/1"), ..bare };
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         self.api.handle(&mut self.table, &head, &body, None, &self.credentials, self.now)
     }

@@ -84,17 +84,9 @@ fn leases_and_changes_of_holder_are_counted_by_namespace() {
     // Lease `a` gets a write that keeps the holder, one that changes it and one that releases the Lease. Lease `c` is
     // deleted. Together with three creations, six of these writes change a holder.
     let merge = r#"{"spec":{"leaseTransitions":1}}"#;
-    let patch = |target: &str, body: &str| {
-        let mut client = server.client();
-        client.send(format!(
-            "PATCH {target} HTTP/1.1\r\nHost: x\r\nContent-Type: application/merge-patch+json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        ));
-        client.recv_final("PATCH").expect_status(200, target);
-    };
-    patch(&of("a"), merge);
-    patch(&of("a"), r#"{"spec":{"holderIdentity":"other"}}"#);
-    patch(&of("a"), r#"{"spec":{"holderIdentity":""}}"#);
+    for patch in [merge, r#"{"spec":{"holderIdentity":"other"}}"#, r#"{"spec":{"holderIdentity":""}}"#] {
+        call("PATCH", &of("a"), patch, 200);
+    }
     call("DELETE", &of("c"), "", 200);
     let text = call("GET", "/metrics", "", 200);
     for (series, value) in [

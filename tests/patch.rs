@@ -16,13 +16,8 @@ const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 fn patch(server: &TestServer, query: &str, media_type: &str, body: &str) -> Response {
-    let mut client = server.client();
-    client.send(format!(
-        "PATCH {}{query} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test/1.0\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\n\r\n{body}",
-        lease::path("n", "a"),
-        body.len()
-    ));
-    client.recv_final("PATCH")
+    let lines = format!("User-Agent: test/1.0\r\nContent-Type: {media_type}\r\n");
+    server.client().call_with("PATCH", &format!("{}{query}", lease::path("n", "a")), &lines, body)
 }
 
 /// Returns the texts of the response's warnings, without quotes.

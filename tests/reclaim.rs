@@ -8,7 +8,7 @@ use coordination_apiserver::server::Config;
 use serde_json::{Value, json};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::client::{Client, request};
+use support::client::{Client, request, request_with};
 use support::lease;
 use support::server::TestServer;
 
@@ -32,9 +32,8 @@ fn renewal(holder: &str) -> String {
 
 /// Builds the request for a server-side apply of `body` to the lock.
 fn apply(body: &str) -> Vec<u8> {
-    let path = lease::path("n", "lock");
-    let head = format!("PATCH {path}?fieldManager=m HTTP/1.1\r\nHost: a\r\nContent-Type: application/apply-patch+yaml");
-    format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into()
+    let target = lease::path("n", "lock") + "?fieldManager=m";
+    request_with("PATCH", &target, "Content-Type: application/apply-patch+yaml\r\n", body.as_bytes())
 }
 
 /// Checks that each request gets 429, since the lock is reserved for its former holder.

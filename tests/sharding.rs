@@ -79,14 +79,6 @@ fn create(client: &mut Client, namespace: &str, numbers: std::ops::Range<usize>)
     numbers.map(create).collect()
 }
 
-/// Returns a Lease as an item of a list, which names no kind.
-fn item(lease: &Value) -> Value {
-    let mut item = lease.clone();
-    let fields = item.as_object_mut().expect("an object");
-    assert!(fields.remove("kind").is_some() && fields.remove("apiVersion").is_some());
-    item
-}
-
 fn get(target: &str) -> Value {
     SERVER.client().call("GET", target, "").expect_status(200, target).json()
 }
@@ -115,7 +107,7 @@ fn lists_of_all_shards_have_every_lease_once() {
         }
         assert_eq!(found.len(), created.len());
         for lease in &created {
-            assert_eq!(item(lease), found[uid(lease)]);
+            assert_eq!(lease::item(lease), found[uid(lease)]);
         }
     }
     assert_eq!(get(&lease::collection("listed"))["metadata"]["shardInfo"], Value::Null);
@@ -297,7 +289,7 @@ fn pages_name_the_shard_and_omit_the_remaining_item_count() {
             None => break,
         }
     }
-    let expected: Vec<_> = created.iter().filter(|lease| shard_of(uid(lease), 2) == 1).map(item).collect();
+    let expected: Vec<_> = created.iter().filter(|lease| shard_of(uid(lease), 2) == 1).map(lease::item).collect();
     assert_eq!(found, expected);
 }
 
@@ -311,7 +303,7 @@ fn a_collection_deletion_deletes_only_the_selected_shard() {
     let in_shard = |index| created.iter().filter(move |lease| shard_of(uid(lease), 2) == index);
     assert_eq!(items(&deleted).len(), in_shard(0).count());
     let left = get(&lease::collection("deleted"));
-    assert_eq!(items(&left), in_shard(1).map(item).collect::<Vec<_>>());
+    assert_eq!(items(&left), in_shard(1).map(lease::item).collect::<Vec<_>>());
 }
 
 #[test]
@@ -321,9 +313,8 @@ fn only_lists_of_full_leases_include_shard_info() {
     let info = json!({"selector": selector});
     let target = sharded(&lease::collection("formed"), &selector);
     let body = |target: &str, accept: &str| {
-        let mut client = SERVER.client();
-        client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n"));
-        client.recv("GET").expect_status(200, accept).body
+        let lines = format!("Accept: {accept}\r\n");
+        SERVER.client().call_with("GET", target, &lines, "").expect_status(200, accept).body
     };
     let parsed = |target: &str, accept: &str| serde_json::from_slice::<Value>(&body(target, accept)).expect("JSON");
     let list = parsed(&target, "application/json");

@@ -7,6 +7,7 @@ mod support;
 use serde_json::{Value, json};
 use support::client::Client;
 use support::exposition::Exposition;
+use support::lease::item;
 use support::response::Response;
 use support::server::TestServer;
 use support::watch::{Watch, kind};
@@ -30,19 +31,9 @@ fn lease(api_version: &str, name: &str) -> Value {
     })
 }
 
-/// Sends a request with this media type for its body and these additional field lines.
-fn send(client: &mut Client, request_line: &str, content_type: &str, fields: &str, body: &[u8]) -> Response {
-    let method = request_line.split(' ').next().unwrap();
-    let head = format!(
-        "{request_line} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test/1.0\r\n{fields}Content-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    client.send([head.as_bytes(), body].concat());
-    client.recv_final(method)
-}
-
 fn patch(client: &mut Client, target: &str, media_type: &str, body: &Value) -> Response {
-    send(client, &format!("PATCH {target}"), media_type, "", body.to_string().as_bytes())
+    let lines = format!("User-Agent: test/1.0\r\nContent-Type: {media_type}\r\n");
+    client.call_with("PATCH", target, &lines, body.to_string())
 }
 
 /// Returns the object without its `apiVersion`.
@@ -91,7 +82,7 @@ fn a_lease_is_the_same_in_both_versions() {
     {
         let list = client.call("GET", &target, "").expect_status(200, &target).json();
         assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("LeaseList"), &json!(V1BETA1)));
-        assert_eq!(list["items"][0], bare_of_type(renewed.clone()), "{target}");
+        assert_eq!(list["items"][0], item(&renewed), "{target}");
     }
     // An update that changes nothing is a no-op in the other version too: even `managedFields` stays the same.
     let again = client.call("GET", &path(old, "a"), "").json();
@@ -99,13 +90,6 @@ fn a_lease_is_the_same_in_both_versions() {
     assert_eq!(same, again);
     client.call("DELETE", &path(old, "a"), "").expect_status(200, "delete");
     client.call("GET", &path(new, "a"), "").expect_failure(404, "NotFound", "deleted");
-}
-
-/// Returns the object without its `apiVersion` and `kind`, as an item of a list.
-fn bare_of_type(object: Value) -> Value {
-    let mut object = bare(object);
-    object.as_object_mut().unwrap().remove("kind");
-    object
 }
 
 #[test]
@@ -224,8 +208,7 @@ fn protobuf_yaml_and_tables_have_the_requested_version() {
     let accept = format!("Accept: {PROTOBUF}\r\n");
     client.call("POST", &collection(V1), &lease(V1, "a").to_string()).expect_status(201, "create");
     let get = |client: &mut Client, target: &str, accept: &str| {
-        client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{accept}\r\n"));
-        client.recv_final("GET").expect_status(200, target)
+        client.call_with("GET", target, accept, "").expect_status(200, target)
     };
     let mut messages = Vec::new();
     for version in [V1, V1BETA1] {
@@ -237,10 +220,10 @@ fn protobuf_yaml_and_tables_have_the_requested_version() {
         let type_end = object.body.windows(5).position(|part| part == b"Lease").expect("a kind") + 5;
         messages.push(object.body[type_end..].to_vec());
         // An object that was read can be written back in its own version only.
-        let target = path(version, "a");
-        send(client, &format!("PUT {target}"), PROTOBUF, "", &object.body).expect_status(200, "written back");
+        let lines = format!("User-Agent: test/1.0\r\nContent-Type: {PROTOBUF}\r\n");
+        client.call_with("PUT", &path(version, "a"), &lines, &object.body).expect_status(200, "written back");
         let other = if version == V1 { V1BETA1 } else { V1 };
-        let refused = send(client, &format!("PUT {}", path(other, "a")), PROTOBUF, "", &object.body);
+        let refused = client.call_with("PUT", &path(other, "a"), &lines, &object.body);
         let words =
             format!("the API version in the data ({version}) does not match the expected API version ({other})");
         assert_eq!(refused.expect_failure(400, "BadRequest", "the other version").json()["message"], words);

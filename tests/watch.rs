@@ -12,6 +12,7 @@ use std::sync::{Barrier, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::client::{Client, request};
+use support::http2::Http2Client;
 use support::lease;
 use support::server::TestServer;
 use support::watch::{Watch, expect_expired, kind};
@@ -347,15 +348,7 @@ fn a_long_initial_list_is_consistent_with_the_changes_after_it() {
     let namespace = "initial";
     let mut client = SERVER.client();
     let names: Vec<String> = (0..LEASES).map(|number| format!("lease-{number:05}")).collect();
-    client.send(
-        names
-            .iter()
-            .flat_map(|name| request("POST", &lease::collection(namespace), &lease::new(name)))
-            .collect::<Vec<u8>>(),
-    );
-    for name in &names {
-        client.recv("POST").expect_status(201, name);
-    }
+    Http2Client::open(&SERVER.endpoint()).create(namespace, names.clone());
     let options = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = Watch::open(&SERVER.endpoint(), &format!("{}?{options}", lease::collection(namespace)));
     // The initial events do not fit into the buffers, so these changes happen while they are sent.

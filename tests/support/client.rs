@@ -69,6 +69,17 @@ impl Client {
         self.recv_final(method)
     }
 
+    /// Sends a request with these field lines, each of which ends with CRLF, and reads the response. The body is absent
+    /// if empty.
+    ///
+    /// # Panics
+    /// If no complete response arrives.
+    #[track_caller]
+    pub(crate) fn call_with(&mut self, method: &str, target: &str, lines: &str, body: impl AsRef<[u8]>) -> Response {
+        self.send(request_with(method, target, lines, body.as_ref()));
+        self.recv_final(method)
+    }
+
     /// Reads the next response, whatever its status.
     ///
     /// # Panics
@@ -144,11 +155,6 @@ impl Client {
         Ok((size > 0).then_some(data))
     }
 
-    /// Reads the next `length` bytes of content.
-    pub(crate) fn take_body(&mut self, length: usize) -> io::Result<Vec<u8>> {
-        self.take(length)
-    }
-
     /// Reads all bytes until the connection ends, orderly or not.
     pub(crate) fn recv_rest(&mut self) -> Vec<u8> {
         let mut piece = [0; 4096];
@@ -177,7 +183,7 @@ impl Client {
     }
 
     /// Takes the next `count` bytes.
-    fn take(&mut self, count: usize) -> io::Result<Vec<u8>> {
+    pub(crate) fn take(&mut self, count: usize) -> io::Result<Vec<u8>> {
         while self.received.len() < count {
             self.stream.read_once(&mut self.received)?;
         }
@@ -199,16 +205,20 @@ impl Client {
 
 /// Builds a well-formed request. The body is JSON, or absent if empty.
 pub(crate) fn request(method: &str, target: &str, body: &str) -> Vec<u8> {
-    let content = if body.is_empty() {
-        String::new()
-    } else {
-        let media_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        format!("Content-Type: {media_type}\r\nContent-Length: {}\r\n", body.len())
+    let content_type = match method {
+        _ if body.is_empty() => "",
+        "PATCH" => "Content-Type: application/merge-patch+json\r\n",
+        _ => "Content-Type: application/json\r\n",
     };
-    format!(
-        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test/1.0\r\nAccept: application/json\r\n{content}\r\n{body}"
-    )
-    .into_bytes()
+    let lines = format!("User-Agent: test/1.0\r\nAccept: application/json\r\n{content_type}");
+    request_with(method, target, &lines, body.as_bytes())
+}
+
+/// Builds a request with these field lines, each of which ends with CRLF. The body is absent if empty.
+pub(crate) fn request_with(method: &str, target: &str, lines: &str, body: &[u8]) -> Vec<u8> {
+    let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{lines}{length}\r\n");
+    [head.as_bytes(), body].concat()
 }
 
 /// Whether a read timed out.

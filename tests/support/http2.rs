@@ -2,8 +2,8 @@
 //! under test (`http2::Connection`).
 
 use super::response::{Response, ResponseHead};
-use super::shown;
 use super::stream::{Endpoint, Stream};
+use super::{lease, shown};
 use coordination_apiserver::hpack::{FieldBuf, FieldName, Indexing};
 use coordination_apiserver::http2::{
     Config, Connection, ErrorCode, Event, OpenError, RequestLine, SendField, StreamId, StreamKey,
@@ -197,6 +197,23 @@ impl Http2Client {
     pub(crate) fn call(&mut self, method: &str, target: &str, body: &str) -> Response {
         let key = self.send(&Message::new(method, target, body));
         self.recv(key)
+    }
+
+    /// Creates Leases with these names, with up to 64 requests in flight. Returns the created Leases in order.
+    ///
+    /// # Panics
+    /// If a creation is refused.
+    #[track_caller]
+    pub(crate) fn create(&mut self, namespace: &str, names: impl IntoIterator<Item = String>) -> Vec<Value> {
+        let target = lease::collection(namespace);
+        let messages: Vec<_> =
+            names.into_iter().map(|name| Message::new("POST", &target, &lease::new(&name))).collect();
+        let mut created = Vec::with_capacity(messages.len());
+        for messages in messages.chunks(64) {
+            let keys: Vec<_> = messages.iter().map(|message| self.queue(message)).collect();
+            created.extend(keys.into_iter().map(|key| self.recv(key).expect_status(201, namespace).json()));
+        }
+        created
     }
 
     /// Reads the complete response of a stream.

@@ -23,6 +23,18 @@ pub(crate) fn new(name: &str) -> String {
     .to_string()
 }
 
+/// Returns a Lease as an item of a list, which names no kind.
+///
+/// # Panics
+/// If the Lease names no kind.
+#[track_caller]
+pub(crate) fn item(lease: &Value) -> Value {
+    let mut item = lease.clone();
+    let fields = item.as_object_mut().expect("an object");
+    assert!(fields.remove("kind").is_some() && fields.remove("apiVersion").is_some());
+    item
+}
+
 /// Returns `metadata.resourceVersion` of an object or a list.
 ///
 /// # Panics

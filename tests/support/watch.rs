@@ -48,7 +48,7 @@ impl Watch {
             return Ok(Self { client, head, line: Vec::new() });
         }
         let length = head.field("content-length").and_then(|length| length.parse::<usize>().ok()).unwrap_or_default();
-        let body = client.take_body(length).unwrap_or_default();
+        let body = client.take(length).unwrap_or_default();
         Err(Response { head, body })
     }
 
