@@ -63,10 +63,10 @@ pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 /// them gets 422. A write cannot be interrupted, and each of these entries makes the write longer.
 pub const METADATA_ENTRIES_MAX: usize = 1_000;
 
-/// Minimum bytes that a Lease counts towards the quota, without its labels, annotations, owners and finalizers. The
-/// bytes of these entries are added. In the cluster's own namespaces, the entries and the rest each count only for the
-/// bytes above this number. The number covers a rest of about two thousand characters, since a character may take seven
-/// bytes of memory. An ordinary Lease has a few hundred characters.
+/// Minimum bytes with which a Lease counts towards the quota. The bytes of its labels, annotations, owners and
+/// finalizers (its entries) are added. In the cluster's own namespaces, the entries and the rest each count only for
+/// the bytes above this number. The number covers a rest of about two thousand characters, since a character may take
+/// seven bytes of memory. An ordinary Lease has a few hundred characters.
 pub const METERED_BYTES_MIN: usize = 16 * 1024;
 
 /// Maximum bytes of a request body from a peer without a certificate. Such a peer may only read the health and the
@@ -119,8 +119,9 @@ pub const EVENTS_PER_TURN: usize = 256;
 /// a tenth of a second.
 pub const CONNECTIONS_PER_TURN: usize = 256;
 
-/// Time budget in a turn for connections that end, in µs. The last connection may exceed the budget. A load balancer
-/// that dies ends thousands at once. To end 19,000 watches took 0.14 s. The budget applies separately to:
+/// Time budget in a turn for connections that end, in µs. The last connection may exceed the budget. When a load
+/// balancer dies, thousands of connections end at once. The end of 19,000 watches took 0.14 s. The budget applies
+/// separately to:
 ///
 /// - connections whose peer is gone, or that the server ends because it stops or is cut off from etcd;
 /// - due timers of connections, also outdated ones;
@@ -197,9 +198,8 @@ pub const FAN_OUT_US_PER_TURN: u64 = 500;
 /// purpose.
 pub const FAN_OUT_LOOKS_PER_CLOCK: u64 = 1024;
 
-/// Time budget in a turn for freeing old states of Leases, in µs. These are states that ended lists and watches held.
-/// Such a list or watch may have held the last handle to the state of a deleted Lease. Freeing such a state takes
-/// almost a microsecond.
+/// Time budget in a turn for freeing states of Leases left over from lists and watches that have ended, in µs. One of
+/// them may have held the last handle to the state of a deleted Lease. Freeing such a state takes almost a microsecond.
 pub const DISCARD_US_PER_TURN: u64 = 250;
 
 // ---- Output: bytes that wait to be sent, and their memory ----

@@ -23,8 +23,8 @@ use support::stream::Endpoint;
 use trace::format::Trace;
 use trace::replay::{Protocol, Replayer};
 
-/// Steps of traces to which this server responds differently, with the reason. `docs/compatibility.md` lists them. A
-/// step with the recorded response must leave the list: its test fails until then.
+/// Steps of traces to which this server responds differently, with the reason. `docs/compatibility.md` lists them. If
+/// this server responds to such a step as recorded, the test of the trace fails until somebody removes the step here.
 const OTHERWISE: &[(&str, &[usize], &str)] = &[
     ("bad-spec", &[22, 24, 25, 26, 28, 29, 30, 31, 32], "strategy and preferredHolder are kept, as with the gate on"),
     ("discovery", &[1], "v1beta1 is served"),

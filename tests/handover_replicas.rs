@@ -69,7 +69,7 @@ fn renew_until_acknowledged(rig: &Rig) -> Duration {
     begun.elapsed()
 }
 
-/// Goal: a leader keeps its lock when the replica that copies dies. client-go gives up the lock after 10 s without a
+/// Goal: a leader keeps its lock if the copying replica dies. client-go gives up the lock after 10 s without a
 /// successful renewal.
 #[test]
 fn renewals_resume_soon_after_the_copying_replica_dies() {
@@ -101,8 +101,8 @@ struct Lock {
 }
 
 impl Lock {
-    /// Acquires the lock in built-in storage at random times. A renewal between the read and the write must prevent the
-    /// write.
+    /// Acquires the lock at random times: reads it from built-in storage (kube-apiserver's own storage), and later
+    /// writes it there. If a client renews the lock at this server in between, the write must fail.
     fn acquire_until(&self, end: Instant, rig: &Rig) {
         while Instant::now() < end {
             thread::sleep(Duration::from_millis(fastrand::u64(..400)));
@@ -148,8 +148,8 @@ impl Lock {
 fn renewals_exclude_acquisitions_while_replicas_die() {
     let Some(mut rig) = Rig::start("etcd") else { return };
     let mut others = [start_server(&rig.etcd, "etcd"), start_server(&rig.etcd, "etcd")];
-    // The replica that copies is the first by name, and the name ends with the port. So `others[1]` copies. The test
-    // pauses and kills only `others`.
+    // The copying replica is the first by name, and the name ends with the port. So `others[1]` copies. The test pauses
+    // and kills only `others`.
     others.sort_by_key(|other| Reverse(name_end(other)));
     if name_end(&rig.server) < name_end(&others[1]) {
         std::mem::swap(&mut rig.server, &mut others[1]);

@@ -193,7 +193,8 @@ fn long_heads_on_a_new_connection_of_a_front_proxy() {
     assert_eq!(frames.recv_goaway(), CALM);
 }
 
-/// kube-apiserver forwards each group of a user as a field. It answers 503 if the fields exceed the announced limit.
+/// kube-apiserver forwards each group of a user to this server as a header field. If the fields exceed the limit that
+/// this server has announced, kube-apiserver answers the user with 503. So the announced limit must be high.
 #[test]
 fn a_user_of_the_front_proxy_may_have_many_groups() {
     let aggregated = Aggregated::start();
@@ -211,8 +212,8 @@ fn a_user_of_the_front_proxy_may_have_many_groups() {
     }
 }
 
-/// A request that waits keeps its head. So long heads count against the limit on waiting requests, although a read has
-/// no body. They leave room for the writes of other clients.
+/// The server stores the head of a waiting request. So long heads count against the limit on waiting requests, although
+/// a read has no body. They leave room for the writes of other clients.
 #[test]
 fn waiting_reads_with_long_heads_are_limited() {
     let aggregated = Aggregated::start();
@@ -228,7 +229,7 @@ fn waiting_reads_with_long_heads_are_limited() {
     let mut frames = Frames::open(&aggregated.aggregator_endpoint());
     let requests = (0..fit + 5).flat_map(|n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &block));
     frames.send(requests.collect::<Vec<_>>());
-    // The requests that wait get their responses later.
+    // The waiting requests get their responses later.
     let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
     assert_eq!(frames.status_of(&head), 429);
     assert!((2 * fit - 10..2 * fit + 5).contains(&head.stream), "{head:?}, {fit} fit");

@@ -206,8 +206,8 @@ fn slow_readers_that_continue_to_read_are_not_ended() {
     }
 }
 
-/// A list costs as much as many other requests. So the pass that serves a connection's requests makes no list. Each
-/// list is made after the pass, in a step of its own.
+/// A list costs as much as many other requests. So the server makes no list in the pass in which it serves a
+/// connection's requests. Each list is made after the pass, in a step of its own.
 #[test]
 fn many_lists_are_made_in_separate_steps() {
     let answers = |out: &[u8]| heads(out).iter().filter(|(frame_type, _)| *frame_type == HEADERS).count();

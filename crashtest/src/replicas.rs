@@ -218,8 +218,8 @@ impl Replicas {
     }
 }
 
-/// After a kill of etcd's leader, waits until writes succeed again. Returns two times since the kill: until etcd
-/// accepted a write, and until a replica acknowledged a write.
+/// After a kill of etcd's leader, waits until writes succeed again. Returns two durations, which both begin with the
+/// kill: the first ends when etcd accepts a write, the second when a replica acknowledges a write.
 fn await_writes(etcd: &Etcd, gate: &Gate) -> (Duration, Duration) {
     let (begun, begun_nanos) = (Instant::now(), gate.now());
     thread::scope(|scope| {

@@ -307,7 +307,8 @@ impl Run {
     }
 }
 
-/// Patches or creates a Lease. Repeats both requests if the server refuses them, since it may be busy for a moment.
+/// Patches a Lease, or creates it if the patch fails. Repeats the PATCH and the POST if the server refuses both, since
+/// the server may be busy for a moment.
 ///
 /// # Errors
 /// If the connection is lost, or the server still refuses both requests after `patience`.

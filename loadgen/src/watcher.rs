@@ -43,7 +43,7 @@ pub(crate) enum Page {
     /// A page before the last.
     More,
     /// The last page, with the version of the list. `known` is the highest version that any acknowledgement had shown
-    /// at the start of the list.
+    /// when the first page was requested.
     Complete { version: u64, known: u64 },
 }
 

@@ -167,7 +167,7 @@ impl Swarm {
         }
     }
 
-    /// Returns the same load for a run with replicas over etcd, without the faults of a disk and with those of etcd.
+    /// Returns the same load for a run with replicas over etcd. It has the faults of etcd instead of those of a disk.
     #[must_use]
     pub fn with_replicas(self, random: &mut Rng) -> Self {
         let FaultRates { kills, stops, full, resets, jumps, .. } = self.faults;

@@ -37,7 +37,7 @@ const RECOVERY_US: u64 = 10 * SECOND;
 const CATCH_UP_US: u64 = 40 * SECOND;
 
 impl World {
-    /// Creates the world at the start of a run.
+    /// Creates the world, as it is when a run starts.
     #[must_use]
     pub fn new(sim: Rc<Sim>, bug: Option<Bug>) -> Self {
         let is_shared = sim.swarm.replicas > 0;

@@ -85,8 +85,8 @@ impl Api {
         // kube-apiserver deletes all Leases of a list with these options. If the client sets no limit, kube-apiserver
         // lists the Leases in pages (apiserver `registry/generic/registry`, `DeleteCollection`). So even without a
         // limit, a `resourceVersion` means the state at exactly that version, as in a list with a limit. Leases created
-        // after that version are not deleted. With a negative limit, kube-apiserver lists without a limit and without
-        // pages, so then this does not apply.
+        // after that version are not deleted. With a negative limit, kube-apiserver lists all Leases in one page, so
+        // then the list need not be at exactly that version.
         select_shard(call, &mut list)?;
         let is_paged = list.limit == 0;
         if is_paged {

@@ -1,7 +1,7 @@
 //! The identity Lease of a replica. Like the identity Lease of a kube-apiserver, it shows that a replica serves
 //! (Kubernetes documentation, "Leases", "API server identity").
 //!
-//! Each ready replica has an identity Lease in `kube-system` and renews it. A replica that stops deletes its own
+//! Each ready replica has an identity Lease in `kube-system` and renews it. When a replica stops, it deletes its own
 //! identity Lease. Any replica deletes the expired identity Leases of replicas that died.
 //!
 //! An identity Lease may contain the address and the node of its replica. The Service routes to the addresses of the

@@ -484,7 +484,8 @@ impl Api {
     /// 429 if too many long responses are in progress, for this caller or for all callers. 429 also if the table has
     /// too many old states of Leases to free, and `reply` would hold more of them.
     fn take_long_job_permit(&self, table: &Table, reply: &mut Reply, caller: &Caller) -> Result<(), ApiError> {
-        // Whether ended lists and watches have left too many old states of Leases, which the server has not freed yet.
+        // Whether too many states of Leases wait to be freed. They are left over from lists and watches that have
+        // ended.
         let is_crowded = table.discarded_len() > STATES_DISCARDED_MAX;
         let place = match reply {
             Reply::Job(job) if is_crowded && (job.holds_states() || job.is_long()) => {

@@ -23,7 +23,7 @@ pub(super) fn node_name(identity: &Identity) -> Option<&str> {
     identity.is_in(GROUP_NODES).then_some(name)
 }
 
-/// Checks that the user may change the Lease that the path of the request names. Any user that is not a node may.
+/// Checks that the user may change the Lease that the path of the request names. Refuses only users that are nodes.
 pub(super) fn admit_change(identity: &Identity, verb: Option<Verb>, route: &Route<'_>) -> Result<(), ApiError> {
     let is_change = verb.is_some_and(Verb::changes);
     match route {
@@ -34,8 +34,8 @@ pub(super) fn admit_change(identity: &Identity, verb: Option<Verb>, route: &Rout
     }
 }
 
-/// Checks that the user may create a Lease `name`. Any user that is not a node may. If `name` is empty, the error shows
-/// `generate_name`.
+/// Checks that the user may create a Lease `name`. Refuses only users that are nodes. If `name` is empty, the error
+/// shows `generate_name`.
 pub(super) fn admit_create(
     identity: &Identity,
     namespace: &str,

@@ -8,7 +8,7 @@
 //! A transaction may also arrive after etcd was restored from a backup. Entries that the writer has applied may then be
 //! missing. The transaction could then leave a gap, delete entries that no snapshot contains, or name missing chunks.
 //! So a transaction requires that the last entry delivered to its writer exists. A chunk and a manifest require the
-//! chunk before. A restored etcd lacks the last writes, so no earlier chunk is missing either.
+//! chunk before. A restored etcd lacks only the last writes. So if it has this chunk, it has all earlier ones.
 
 use super::keys::{FORMAT, Keys};
 use super::messages::{

@@ -42,8 +42,9 @@ pub struct Form {
 pub enum LeaseState<'a> {
     /// A Lease as stored in the table.
     Stored(&'a Object),
-    /// A Lease that is not in the table, and its `resourceVersion`. Examples are the result of a dry run, a bookmark,
-    /// and the last state before a Lease stopped matching a selector.
+    /// A value that is not stored in the table, and the `resourceVersion` to show; `None` shows none, as in the dry run
+    /// of a creation. Examples are the result of a dry run, the empty Lease of a bookmark, and the state of a Lease
+    /// before it stopped matching a selector.
     Loose(&'a Lease, Option<ResourceVersion>),
 }
 

@@ -363,7 +363,7 @@ impl Batches {
         self.settle_sent(applied, waiting, || Outcome::Failed(failure));
     }
 
-    /// Fails the changes of the sent batch. The store refused the batch, and may take the waiting changes.
+    /// Fails the changes of the sent batch, but not the waiting changes: the store refused only the sent batch.
     ///
     /// The writer changes its name, as in [`Batches::fail`].
     pub(super) fn fail_sent(&mut self, failure: Failure, applied: &Applied) {

@@ -1,10 +1,11 @@
 //! Metrics, for `/metrics`.
 //!
-//! The count of a request must be cheap. So the server only increments an array element, chosen by kind and status,
-//! without hashing, allocation or a clock. The server measures the time once per turn of the event loop. The duration
-//! of a request is the duration of the turn that responds to the request, from wake-up to last write. If an earlier
-//! turn read the request, the duration counts from that turn. The API counts a request when it responds to the request.
-//! The server reads the values of the table, the journal and the watchers at the end of a turn or at a scrape.
+//! The count of a request must be cheap. So the server only increments an array element, chosen by kind and status. It
+//! computes no hash, allocates no memory and reads no clock for the count. The server measures the time once per turn
+//! of the event loop. The duration of a request is the duration of the turn that responds to the request, from wake-up
+//! to last write. If an earlier turn read the request, the duration counts from that turn. The API counts a request
+//! when it responds to the request. The server reads the values of the table, the journal and the watchers at the end
+//! of a turn or at a scrape.
 
 mod histogram;
 mod holders;

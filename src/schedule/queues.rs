@@ -23,8 +23,7 @@ pub(crate) struct Queues {
     long_turns_waited: usize,
     /// Connections to flush at the end of this turn.
     flush: VecDeque<Token>,
-    /// Connections to end, at the end of this turn or of a later one. The peer is gone, or the server ends all
-    /// connections.
+    /// Connections to end, in this turn or a later one. The peer is gone, or the server ends all connections.
     ending: VecDeque<Token>,
     /// Connections with a job, runnable or not.
     with_jobs: Vec<Token>,

@@ -662,7 +662,8 @@ impl Server {
         self.conns.recheck(token);
     }
 
-    /// Frees some of the old states of Leases that ended lists and watches held.
+    /// Frees some states of Leases that nobody needs any more. They are left over from lists, watches and copies that
+    /// have ended.
     fn discard(&mut self) {
         let table = &self.service.table;
         if table.discarded_len() == 0 {

@@ -65,7 +65,7 @@ pub(super) async fn check_rights(clients: &Clients) -> Result<(), SwitchError> {
         };
         match done {
             Ok(_) => {}
-            // The active replica has written the Lease meanwhile. A conflict still shows that the user may write.
+            // The active replica has written the Lease since the read. A conflict still shows that the user may write.
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
             Err(error) => return Err(replica.failed(&error)),
         }

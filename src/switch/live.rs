@@ -22,7 +22,7 @@ use tokio::time::sleep;
 /// identity Lease of a dead replica after 6 to 7 s. Also the maximum time until a starting replica has read its store.
 pub(super) const LIVE_MAX: Duration = Duration::from_secs(10);
 
-/// The identity Leases at the beginning of the wait: the `renewTime` of each, by its name.
+/// The identity Leases as they were when the wait began: the `renewTime` of each, by its name.
 type Renewals = BTreeMap<String, Option<MicroTime>>;
 
 /// Waits until each replica is known to be live or dead, for [`LIVE_MAX`] at most.

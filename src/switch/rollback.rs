@@ -29,7 +29,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         return roll_back(args, cluster, present, report).await;
     }
     if !names_service(&present) {
-        // A takeover or a rollback without etcd is at work, or was killed.
+        // A `takeover --without-etcd` or a `rollback --without-etcd` is at work, or was killed.
         if policy::find(cluster.server()).await?.is_some() {
             return Err(SwitchError(WITHOUT_ETCD.to_owned()));
         }
@@ -201,7 +201,8 @@ async fn write_back(
             report.line(seen.message);
             return Ok(());
         }
-        // Meanwhile another command has made the APIService local, so that kube-apiserver serves built-in Leases.
+        // During the wait, another command has made the APIService local, so that kube-apiserver serves built-in
+        // Leases.
         Ok(seen) if seen.step == Some(Step::NotOurs) => return Ok(()),
         Ok(seen) if seen.message.is_empty() => NO_ETCD.to_owned(),
         Ok(seen) => seen.message,

@@ -197,8 +197,8 @@ async fn switch(
 /// Makes kube-apiserver serve built-in Leases again after a failed takeover. Returns `false` if the takeover has become
 /// complete meanwhile. A complete takeover is not undone, since clients may have acquired locks at this server.
 pub(super) async fn undo(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<bool, SwitchError> {
-    // In the phase `import`, clients may still renew. Meanwhile the command waits for the identity Lease of a dead
-    // replica to expire. In the next phase, `undo`, no client may write.
+    // In the phase `import`, clients may still renew. So the command waits in this phase until the identity Lease of a
+    // dead replica has expired. In the next phase, `undo`, no client may write.
     if !claim.ask_unless(clients, Phase::Import, None, Handover::is_serving).await? {
         return Ok(false);
     }

@@ -11,7 +11,7 @@
 //! took effect.
 //!
 //! **Rollback.** Until the command has written this server's Leases, built-in storage has the outdated Leases from the
-//! time of the takeover. Meanwhile the policy keeps all other clients from writing to built-in storage. Otherwise a
+//! time of the takeover. Until then the policy keeps all other clients from writing to built-in storage. Otherwise a
 //! former holder of a lock could renew the outdated lock there.
 
 use super::clients::{Clients, Cluster};
@@ -363,7 +363,7 @@ async fn give_back(
     let ended = claim.insist_unless(clients, Phase::Hold, Some(Step::NotOurs), |_| false).await;
     ended.map_err(|why| failed(RUN_AGAIN, why))?;
     // A second rollback may have replaced the policy of this command. By the request above, the second rollback loses
-    // its claim, and so ends. So nobody needs its policy either.
+    // its claim, and so ends. So nobody needs a policy any more.
     remove_policy(clients).await?;
     let frozen_ms = begun.elapsed().as_millis();
     // If this fails, the shield stays until its end, or until another run deletes it.
@@ -457,7 +457,7 @@ async fn try_hold(
     }
     report.line(&seen.message);
     let leases = leases(clients, &seen.version).await?;
-    // Nobody can write meanwhile, so the command does not wait long for a hung kube-apiserver.
+    // Nobody can write while the command waits, so it does not wait long for a hung kube-apiserver.
     let kept = timeout(SWITCH_MAX, policy.check_kept(clients.cluster())).await;
     kept.unwrap_or_else(|_| Err(clients.cluster().silent()))?;
     // If this command dies, a later command may delete the policy once `ENFORCED_MAX` or less of the policy is left. By

@@ -1,10 +1,10 @@
 //! Certificate authorities (CAs) for one purpose, each valid for its own period.
 //!
 //! A trust anchor in webpki is only a name and a key. webpki ignores the anchor's validity and the usages that its
-//! certificate allows. Go checks both (`crypto/x509`, `Certificate.Verify`), and so does kube-apiserver. In
-//! kube-apiserver, an expired CA certifies nobody. A client certificate among the CAs certifies only its own client. So
-//! this module builds a verifier for each CA. The verifier is used only while the CA is valid, and only for peers that
-//! the CA may certify.
+//! certificate allows. Go checks the validity and the usages (`crypto/x509`, `Certificate.Verify`), and so does
+//! kube-apiserver. In kube-apiserver, an expired CA certifies nobody. A client certificate among the CAs certifies only
+//! its own client. So this module builds a verifier for each CA. The verifier is used only while the CA is valid, and
+//! only for peers that the CA may certify.
 
 use super::config::provider;
 use super::identity::validity;

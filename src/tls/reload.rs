@@ -1,5 +1,5 @@
-//! Watches the TLS files and the cluster's authentication settings, and sends the event loop a new configuration when
-//! either changes. Later handshakes use the new configuration. On open connections, the server evaluates the
+//! Watches the TLS files and the cluster's authentication settings. When a file or a setting changes, sends the event
+//! loop a new configuration. Later handshakes use the new configuration. On open connections, the server evaluates the
 //! certificates of the peers again, with the new CAs.
 //!
 //! A configuration has three parts: the serving certificate and key, the client CAs, and the front-proxy CAs. If the
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!((reloader.untold(now).count(), reloader.untold(now).count()), (1, 0));
         assert_eq!((reloader.untold(now + TELL_EVERY).count(), reloader.untold(now + TELL_EVERY).count()), (1, 0));
 
-        // Other client CAs are loaded meanwhile.
+        // While `tls.key` is missing, other client CAs are loaded.
         fs::write(dir.path().join("ca.crt"), new.pem()).expect("written");
         let second = reloader.changed().expect("a configuration");
         assert_eq!((proves(&second, &client(&old)), proves(&second, &client(&new))), ((false, false), (true, false)));

@@ -1,8 +1,8 @@
 //! Decides which client certificates to trust, and which identities they prove.
 //!
-//! There are two kinds of CAs. A certificate of the client CA names a user. A certificate of the front-proxy CA with
-//! an allowed Common Name lets the peer name users in field lines. The handshake accepts a certificate of either CA,
-//! or no certificate. After the handshake, [`Trust::prove`] determines the CA of the certificate. This also covers
+//! There are two kinds of CAs. A certificate of the client CA names a user. A certificate of the front-proxy CA with an
+//! allowed Common Name lets the peer name users in field lines. The handshake accepts a certificate of any of these
+//! CAs, or no certificate. After the handshake, [`Trust::prove`] determines the CA of the certificate. This also covers
 //! resumed sessions, for which rustls does not verify the certificate again.
 
 use super::authorities::{Authorities, UNKNOWN_ISSUER, graver};

@@ -165,7 +165,7 @@ impl Client {
     }
 }
 
-/// Returns a watch without a selector, bookmarks and a timeout.
+/// Returns a watch that has no selector, no bookmarks and no timeout.
 fn spec_of(range: Range, start: WatchStart) -> WatchSpec {
     WatchSpec {
         range,

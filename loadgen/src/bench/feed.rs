@@ -60,7 +60,7 @@ impl Feed {
     }
 
     /// Returns the due time of the next request at the `--rate`, in nanoseconds since the start of the run. Returns
-    /// `None` without a rate, in a phase without load, or while no lane has room.
+    /// `None` if the bench has no rate, in a phase that sends no load, and while no lane has room.
     pub(super) fn due(&self, course: &Course, recorder: &Recorder) -> Option<u64> {
         self.pace.as_ref().filter(|_| !self.is_blocked && self.is_loaded(course, recorder)).map(Pace::due)
     }

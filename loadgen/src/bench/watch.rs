@@ -132,8 +132,8 @@ impl WatchLane {
         })
     }
 
-    /// Sends the requests of watches that were not sent yet, as many as the connection accepts. `target` returns a
-    /// watch's target.
+    /// Sends the requests of watches that were not sent yet, as many as the connection accepts. `target` returns the
+    /// path and query of a watch. Its argument is the index of the watched Lease; `None` for all Leases.
     pub(super) fn send(&mut self, origin: &Origin, target: impl Fn(Option<u32>) -> String) -> Result<(), Broken> {
         while let Some(seat) = self.seats.get(self.asked) {
             let target = target(seat.name);

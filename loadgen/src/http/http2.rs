@@ -16,8 +16,8 @@ use coordination_apiserver::http2::{
 pub(crate) struct Http2<T> {
     protocol: http2::Connection,
     bodies: Bodies,
-    /// The streams in progress, by the slots of their keys. A stream is removed when the outcome of its request was
-    /// reported.
+    /// The streams in progress. The slot in a stream's key is the index of the stream. A stream is removed when the
+    /// caller learns the outcome of its request, or cancels the request.
     streams: Vec<Option<Stream<T>>>,
     in_flight: usize,
     fields: FieldBuf,

@@ -28,7 +28,8 @@ pub fn of_leases(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, u
     measured
 }
 
-/// Returns the bytes that each of `count` idle connections takes, without socket and TLS. Each has served one request.
+/// Returns the bytes that each of `count` idle connections takes, except for its socket and TLS. Each has served a
+/// request.
 pub fn of_connections(count: usize, live: &dyn Fn() -> usize) -> Vec<(&'static str, usize)> {
     let mut measured = Vec::new();
     for (name, version) in

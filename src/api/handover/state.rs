@@ -1,4 +1,6 @@
-//! The Leases of the hand-over: the state that a replica reads from them, and the writes of the active replica to them.
+//! The state of the hand-over: the move of Leases from or to built-in storage ([`crate::handover`]). Two Leases of this
+//! server's own store, the Leases of the hand-over, contain the state. Every replica reads them. The active replica
+//! writes its step and its progress to them.
 
 use super::Mode;
 use crate::api::identity::micros;
@@ -13,7 +15,7 @@ use crate::table::object::Object;
 use compact_str::{CompactString, format_compact};
 use uuid::Uuid;
 
-/// The state of the hand-over. A replica reads it from the Leases of the hand-over.
+/// The state of the hand-over, as this replica has read it from the two Leases of the hand-over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HandoverState {
     /// Phase that a command has requested; `None` before the first hand-over, and for a phase of a newer release.
@@ -110,7 +112,7 @@ pub(super) fn publish(table: &mut Table, storage: &mut Storage, progress: Progre
 }
 
 /// Writes a step and a message to the Lease of the hand-over. Returns whether the journal accepted the change, or the
-/// Lease already had both.
+/// Lease already had this step and this message.
 pub(super) fn say(table: &mut Table, storage: &mut Storage, step: Option<Step>, message: &str, now: Now) -> bool {
     let Some((slot, object)) = table.find(NAMESPACE, NAME) else { return false };
     let mut lease = object.lease().into_owned();

@@ -170,7 +170,7 @@ fn a_recreated_api_service_starts_no_work() {
     assert_eq!(rig.turn(1), READ_ALL);
 }
 
-/// Goal: a server that serves deletes each Lease that only built-in storage has, and compares some in each turn.
+/// Goal: a serving server deletes each Lease that only built-in storage has. In each turn, it compares some Leases.
 #[test]
 fn unknown_leases_of_built_in_storage_are_deleted_in_steps() {
     let mut rig = Rig::new(1);

@@ -409,7 +409,7 @@ impl Job {
         stepped
     }
 
-    /// Makes one step of the body, without compression and indentation.
+    /// Makes one step of the body, neither compressed nor indented.
     fn compact_step(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, bytes_max: usize) -> Result<Stepped, JobError> {
         let bytes_max = match self.form.representation.format {
             Format::Yaml => bytes_max.min(out.len().saturating_add(YAML_BYTES_PER_STEP)),

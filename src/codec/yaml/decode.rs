@@ -16,8 +16,8 @@ use std::mem::{Discriminant, discriminant};
 /// Maximum sum of the sizes of all values that aliases repeat in one document, in bytes. The function [`size`] computes
 /// the size of a value.
 const ALIASED_BYTES_MAX: usize = BODY_BYTES_MAX;
-/// Size of each value that aliases repeat, in bytes, without its texts and elements. A value takes less memory, but a
-/// short text may repeat many values, and each takes time. So a document repeats at most 12,288 values.
+/// Bytes with which each value that aliases repeat counts; its texts and elements count in addition. A value takes less
+/// memory, but a short text may repeat many values, and each takes time. So a document repeats at most 12,288 values.
 const ALIASED_VALUE_BYTES: usize = 256;
 /// Maximum number of repeated keys in [`Document::duplicates`].
 const DUPLICATES_MAX: usize = 100;

@@ -1,10 +1,10 @@
 //! The backend of redb. [`FileBackend`] is the file, and checks at each sync that the file is still at its path.
 //! [`Guard`] remembers which operation failed. [`BehindLog`] is the part of the file after the log.
 //!
-//! redb reports failed writes and failed syncs with the same error, and refuses all work after either. But the store
-//! can continue after a write that found a full disk. The store cannot continue after a failed sync, since it is
-//! unknown which pages are on the disk. So the guard records the failed operation. The guard also keeps the backend
-//! open when redb closes it, so that the database can be reopened on the same file.
+//! redb reports failed writes and failed syncs with the same error, and refuses all work after it. But the store can
+//! continue after a write that found a full disk. The store cannot continue after a failed sync, since it is unknown
+//! which pages are on the disk. So the guard records the failed operation. The guard also keeps the backend open when
+//! redb closes it, so that the database can be reopened on the same file.
 
 use std::fs::{self, File, Metadata};
 use std::io;

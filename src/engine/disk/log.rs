@@ -236,8 +236,8 @@ fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// Size of the log at the start of the file, in bytes. A commit that moves the entries of a full log of this size to
-/// the database takes some milliseconds longer than another commit.
+/// Size of the log, which is the first part of the file, in bytes. A commit that moves the entries of a full log of
+/// this size to the database takes some milliseconds longer than another commit.
 pub(super) const LOG_BYTES: usize = 128 * 1024;
 
 /// Size of a record's header, in bytes.

@@ -285,9 +285,10 @@ impl BuiltInStorage {
     }
 }
 
-/// Whether a Lease has gone back to an earlier state. `revision` is that of the Lease's last write. `read_at` is the
-/// revision of the last read, which has seen each write up to `read_at`. This process may have written the Lease since.
-/// So any other revision of the Lease is later than both.
+/// Whether a Lease has gone back to an earlier state. `revision` is that of the Lease's last write in etcd. `seen` is
+/// the Lease as this process last read or wrote it. The last read, at the revision `read_at`, has seen each earlier
+/// write. So unless the Lease has gone back, a `revision` other than that of `seen` is later than `seen` and than
+/// `read_at`.
 ///
 /// A restore of etcd may raise all later revisions. Then the revision of etcd does not go back, but the revisions of
 /// Leases do.

@@ -16,7 +16,7 @@ pub enum RequestError {
     /// 431: the head is longer than [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX) or has more lines than
     /// [`HEAD_FIELDS_MAX`](crate::limits::HEAD_FIELDS_MAX).
     HeadTooLarge,
-    /// 501: a registered transfer coding that the server does not implement, such as `gzip, chunked`.
+    /// 501: a registered transfer coding that the server does not implement, such as `gzip` in `gzip, chunked`.
     CodingUnknown,
     /// 505: an HTTP version other than 1.0 and 1.1.
     VersionUnknown,

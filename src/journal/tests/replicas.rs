@@ -183,8 +183,8 @@ fn lost(replica: &mut Replica) -> String {
 
 #[test]
 fn a_lost_entry_is_detected_by_a_replica() {
-    // The entry after the lost entry reveals the gap. If the same writer wrote both, a sequence number is missing. If
-    // another writer wrote the later entry, its header names the position of the lost entry.
+    // The entry after the lost entry reveals the gap. If the same writer wrote both entries, a sequence number is
+    // missing. If another writer wrote the later entry, its header names the position of the lost entry.
     for second in [0, 1] {
         let (store, mut replicas) = two();
         write(&mut replicas, 0, create("n", "a"));

@@ -1,11 +1,10 @@
 //! Parses expressions in CEL, the language of shard selectors.
 //!
-//! kube-apiserver parses a selector with cel-go, without macros, and then examines the syntax tree. So this parser
-//! accepts any expression. Its result contains only what the examination of a valid selector reads, and what the error
-//! message for any other expression names. The grammar is cel-go's
-//! `CEL.g4`. For a syntax error, the message of cel-go's generated parser depends on the alternatives that cel-go
-//! tried. For common mistakes, this parser returns the same message. For any other mistake, the message names the
-//! token.
+//! kube-apiserver parses a selector with cel-go, but without cel-go's macros. Then it examines the syntax tree. So this
+//! parser accepts any expression. Its result contains only what the examination of a valid selector reads, and what the
+//! error message for any other expression names. The grammar is cel-go's `CEL.g4`. For a syntax error, the message of
+//! cel-go's generated parser depends on the alternatives that cel-go tried. For common mistakes, this parser returns
+//! the same message. For any other mistake, the message names the token.
 
 use crate::limits::SELECTOR_DEPTH_MAX;
 

@@ -102,7 +102,7 @@ impl Table {
 
     /// Compares the processor time for each request of two rows, as medians over the rounds: `ours`, a scenario of this
     /// project's server, and `floor`, a scenario of `subject`. Returns their ratio in words. If the limits of the two
-    /// rows differ, the words contain both, since an idle server may need more time for each request.
+    /// rows differ, the words contain both limits, since an idle server may need more time for each request.
     pub(crate) fn ratio(&self, ours: &str, (floor, subject): (&str, &str)) -> Option<String> {
         let rows = self.rows();
         let find = |scenario: &str, subject: &str| {

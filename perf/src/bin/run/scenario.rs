@@ -26,10 +26,10 @@ pub(crate) enum Kind {
     Nghttpd { tls: bool },
     /// The floor of HTTP/1.1: perf-floor sends back the body of each request.
     Echo { leases: u32, pace: Pace },
-    /// The floor of latency, without load and server: how late a sleeping thread wakes at the request rate of
+    /// The floor of latency, with neither load nor server: how late a sleeping thread wakes at the request rate of
     /// [`Pace::Open`].
     Sleep,
-    /// The floor of durable writes, without load and server: the time until the disk has made a page durable.
+    /// The floor of durable writes, with neither load nor server: the time until the disk has made a page durable.
     Sync,
     /// Renewals at a fixed rate, on a server started for this scenario. An echo at the same rate is the floor.
     Paced { leases: u32 },
