@@ -43,9 +43,9 @@ pub struct Args {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// IP address on which the server listens for HTTPS. 0.0.0.0 or :: is every interface, by IPv4 and IPv6. The server
-    /// serves only clients with a certificate. But anybody who reaches the port can open connections, each of which
-    /// takes memory: see --max-connections.
+    /// IP address on which the server listens for HTTPS. 0.0.0.0 or :: is every interface, by IPv4 and IPv6. A client
+    /// without a certificate may only read the health and the version of the server. But anybody who reaches the port
+    /// can open connections, each of which takes memory: see --max-connections.
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub bind_address: IpAddr,
 
@@ -190,7 +190,7 @@ pub struct Args {
     pub max_connections: NonZeroUsize,
 
     /// Number of events in the watch window: the last changes of Leases, in memory. A watch resumes from the window,
-    /// and a list at an earlier version reads the window. A request for a version before the window gets 410.
+    /// and a list of an earlier state reads the window. From a version before the window, both get 410.
     #[arg(long, value_name = "N", default_value = "100000")]
     pub watch_window_events: NonZeroUsize,
 

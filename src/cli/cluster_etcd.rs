@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 /// Flags of the cluster's etcd.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClusterEtcdArgs {
-    /// URLs of the cluster's etcd, in which kube-apiserver stores its built-in Leases, separated by commas. During the
-    /// commands takeover and rollback, this server copies Leases from the cluster's etcd and back. Without this flag,
-    /// the commands need --without-etcd. The server writes to the cluster's etcd only while the APIService of Leases
-    /// names a Service.
+    /// URLs of the cluster's etcd, in which kube-apiserver stores its built-in Leases, separated by commas. During a
+    /// takeover, this server copies Leases from the cluster's etcd. Until the end of a rollback, it copies its changes
+    /// back. Without this flag, the commands takeover and rollback need --without-etcd. The server writes to the
+    /// cluster's etcd only while the APIService of Leases names a Service.
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub cluster_etcd_servers: Vec<String>,
 

@@ -30,7 +30,7 @@ pub struct MigrateArgs {
     #[arg(long, value_name = "KIND", value_enum)]
     pub from: DurableKind,
 
-    /// Storage to which the Leases are moved. Its store must be empty.
+    /// Storage to which the Leases are moved. Its store must be new: no server has used it.
     #[arg(long, value_name = "KIND", value_enum)]
     pub to: DurableKind,
 
