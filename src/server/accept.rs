@@ -14,11 +14,11 @@ impl Server {
         // The cleartext listener, the last one in the list, comes first. Peers of the public TLS listener must not keep
         // out clients on this host.
         for at in (0..self.listeners.len()).rev() {
-            if self.open_connections() >= self.max_connections && self.listeners[at].is_readable() {
-                self.tell_full(now);
-            }
-            for _ in 0..ACCEPTS_PER_TURN {
+            for nth in 0..ACCEPTS_PER_TURN {
                 self.close_dead(now);
+                if nth == 0 && self.open_connections() >= self.max_connections && self.listeners[at].is_readable() {
+                    self.tell_full(now);
+                }
                 if self.stop_ms.is_some() || self.place_ms().is_none_or(|place_ms| now.ms < place_ms) {
                     break;
                 }
