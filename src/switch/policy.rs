@@ -207,10 +207,17 @@ fn has_id(policy: &ValidatingAdmissionPolicy, id: &str) -> bool {
     policy.annotations().get(ID).is_some_and(|of| of == id)
 }
 
-/// Whether the cluster has the binding of the policy of a switch. Without its binding, a policy has no effect.
+/// Whether a binding gives the policy of a switch its effect. Without such a binding, a policy has no effect.
 async fn is_bound(cluster: &Server) -> Result<bool, SwitchError> {
     let found = cluster.objects::<ValidatingAdmissionPolicyBinding>().get_opt(SWITCH).await;
-    Ok(found.map_err(|error| cluster.failed(&error))?.is_some())
+    Ok(found.map_err(|error| cluster.failed(&error))?.is_some_and(|found| denies(&found)))
+}
+
+/// Whether a binding makes kube-apiserver deny all requests that the policy of a switch denies.
+fn denies(binding: &ValidatingAdmissionPolicyBinding) -> bool {
+    let spec = &binding.spec;
+    let denies = spec.validation_actions.iter().any(|action| action == "Deny");
+    spec.policy_name == SWITCH && denies && spec.match_resources.is_none()
 }
 
 impl Found {
@@ -559,6 +566,15 @@ mod tests {
         assert!(late.check().is_ok(), "the command can still rely on the policy");
         let error = late.check_writes().expect_err("too late").to_string();
         assert_eq!(error, "the admission policy ends in less than 35 s");
+    }
+
+    #[test]
+    fn only_a_binding_that_denies_has_effect() {
+        assert!(denies(&binding(SWITCH)));
+        assert!(!denies(&binding(SHIELD)));
+        let mut audit = binding(SWITCH);
+        audit.spec.validation_actions = vec!["Audit".to_owned()];
+        assert!(!denies(&audit));
     }
 
     #[test]

@@ -409,7 +409,8 @@ mod tests {
                 }
                 Some(id) if path.contains("admission") => {
                     let metadata = json!({"name": "p", "annotations": {"coordination-apiserver/id": id}});
-                    Some((200, json!({"metadata": metadata, "spec": {"policyName": "p"}})))
+                    let spec = json!({"policyName": "coordination-apiserver-switch", "validationActions": ["Deny"]});
+                    Some((200, json!({"metadata": metadata, "spec": spec})))
                 }
                 _ => missing(),
             }
