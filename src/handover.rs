@@ -39,6 +39,9 @@ pub const PHASE: &str = "coordination-apiserver/phase";
 pub const STEP: &str = "coordination-apiserver/step";
 /// Annotation with the id of the command's request for the phase. Each request has a new id.
 pub const ASKED: &str = "coordination-apiserver/asked";
+/// Annotation with the UID of the APIService that names this server's Service. Absent until a replica has served with
+/// this APIService. An APIService with another UID was created after a deletion.
+pub const API_SERVICE_UID: &str = "coordination-apiserver/apiservice-uid";
 /// Annotation with a message from the active replica to the command.
 pub const MESSAGE: &str = "coordination-apiserver/message";
 /// Name of the second Lease of the hand-over, which stores the progress of the active replica.
@@ -49,6 +52,9 @@ pub const ROUND: &str = "coordination-apiserver/round";
 /// Annotation of the Lease [`PROGRESS_NAME`] with the `resourceVersion` up to which this server's writes are in
 /// built-in storage.
 pub const WRITTEN: &str = "coordination-apiserver/written";
+
+/// Prefix of a stored value that kube-apiserver has encrypted at rest.
+pub const ENCRYPTED: &[u8] = b"k8s:enc:";
 
 /// Whether this namespace and name belong to a Lease of the hand-over.
 #[must_use]

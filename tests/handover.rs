@@ -269,6 +269,39 @@ fn a_recreated_api_service_needs_a_takeover() {
     assert_eq!(rig.holder("a"), "acquired there");
 }
 
+/// Goal: a deletion of the APIService is noticed even if nobody reads the APIService before it is there again.
+#[test]
+fn an_api_service_recreated_during_a_restart_needs_a_takeover() {
+    let Some(mut rig) = Rig::start("disk") else { return };
+    rig.put_built_in("a", "h", EARLY);
+    rig.take_over();
+    eventually("the UID", || rig.annotation("apiservice-uid") == "first");
+    rig.server.kill();
+    rig.put_built_in("a", "acquired there", LATER);
+    rig.recreate_api_service("second");
+    rig.server.restart();
+    eventually("the server notices the deletion", || rig.step() == "not-ours");
+    assert!(rig.built_in("a").expect("a Lease").contains("acquired there"), "nothing was written");
+    rig.reach("import", "imported");
+    rig.reach("serve", "serving");
+    assert_eq!(rig.holder("a"), "acquired there");
+    eventually("the UID", || rig.annotation("apiservice-uid") == "second");
+}
+
+/// Goal: a server that serves after a takeover without etcd writes no plaintext beside encrypted Leases.
+#[test]
+fn nothing_is_written_beside_encrypted_leases() {
+    let Some(rig) = Rig::start("memory") else { return };
+    rig.register(true);
+    rig.etcd.put(&key("a"), b"k8s:enc:aescbc:v1:key:x");
+    rig.ask_with("serve", Some("serving"));
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 201);
+    eventually("the reason", || rig.annotation("message").contains("encrypted at rest"));
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(rig.built_in("b"), None);
+    assert!(rig.built_in("a").expect("a Lease").starts_with("k8s:enc:"), "the Lease is as it was");
+}
+
 /// Reads a watch until its end, an ERROR event with 410.
 fn expect_end(watch: &mut Watch) {
     let mut event = watch.next();

@@ -6,7 +6,7 @@
 use super::clients::{Clients, Server};
 use super::lease::Lease;
 use super::{CONFLICT, COPY_MAX, FAILING_MAX, LOOK_EVERY, Report, SILENT_MAX, SwitchError, counts_of};
-use crate::handover::{ASKED, MESSAGE, NAME, NAMESPACE, PHASE, Phase, STEP, Step};
+use crate::handover::{API_SERVICE_UID, ASKED, MESSAGE, NAME, NAMESPACE, PHASE, Phase, STEP, Step};
 use k8s_openapi::api::coordination::v1::{self, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -153,15 +153,18 @@ async fn request(
         },
         spec: Some(LeaseSpec { renew_time: Some(MicroTime(Timestamp::now())), ..LeaseSpec::default() }),
     });
-    clients.first_answer(async |replica| put(replica, &mut wanted, id, &is_wrong).await).await
+    // A takeover begins with whatever APIService there is.
+    let keeps_uid = !matches!(phase, Phase::Import | Phase::Copy);
+    clients.first_answer(async |replica| put(replica, &mut wanted, id, keeps_uid, &is_wrong).await).await
 }
 
 /// Writes the request to the Lease of the hand-over at one replica, unless `is_wrong` returns true for the current
-/// state. Returns whether the request is written.
+/// state. Returns whether the request is written. `keeps_uid` tells whether the Lease keeps the UID of the APIService.
 async fn put(
     replica: &Server,
     wanted: &mut Lease,
     id: &str,
+    keeps_uid: bool,
     is_wrong: impl Fn(&Handover) -> bool,
 ) -> Result<bool, SwitchError> {
     let leases = replica.leases();
@@ -178,8 +181,12 @@ async fn put(
         }
         let done = match found {
             None => leases.create(&parameters, wanted).await,
-            Some(found) => {
-                wanted.metadata.resource_version.clone_from(&found.metadata.resource_version);
+            Some(mut found) => {
+                let uid = found.metadata.annotations.as_mut().and_then(|all| all.remove(API_SERVICE_UID));
+                if let Some(uid) = uid.filter(|_| keeps_uid) {
+                    wanted.metadata.annotations.get_or_insert_default().insert(API_SERVICE_UID.to_owned(), uid);
+                }
+                wanted.metadata.resource_version = found.metadata.resource_version.take();
                 leases.replace(NAME, &parameters, wanted).await
             }
         };

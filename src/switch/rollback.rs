@@ -184,13 +184,16 @@ async fn write_back(
     report: &mut Report<'_>,
 ) -> Result<(), SwitchError> {
     hold_signals();
-    let asked = claim.ask(clients, Phase::Freeze, None).await;
+    let asked = claim.ask_unless(clients, Phase::Freeze, None, Handover::is_given_back).await;
     let begun = Instant::now();
     let seen = match asked {
         // The replicas may have accepted the request without an answer, and so may have stopped writes. So the command
         // requests the phase `serve` below.
         Err(error) => Err(error),
-        Ok(()) => await_step(clients, claim, Phase::Freeze, Step::WrittenBack, SWITCH_MAX).await,
+        // Since the start of this command, somebody has made the APIService local or deleted it. So built-in storage
+        // may have newer Leases.
+        Ok(false) => return Ok(()),
+        Ok(true) => await_step(clients, claim, Phase::Freeze, Step::WrittenBack, SWITCH_MAX).await,
     };
     let why = match seen {
         Err(error) if claim.is_lost() => return Err(error),

@@ -317,7 +317,8 @@ pub(super) async fn roll_back(
         Err(why) if is_registered && seen.is_serving() => {
             // This server still serves all clients, so no policy is needed. The request shows that no other rollback
             // relies on the policy, or takes the claim from that rollback.
-            let serves = claim.insist_unless(&clients, Phase::Serve, Some(Step::Serving), |_| false).await;
+            let serves =
+                claim.insist_unless(&clients, Phase::Serve, Some(Step::Serving), Handover::is_given_back).await;
             if let Err(error) = async {
                 serves.map(drop)?;
                 remove_policy(&clients).await
@@ -437,10 +438,11 @@ async fn hold(
         Ok(leases) => return Ok(leases),
         Err(why) => why,
     };
-    let thawed = claim.insist_unless(clients, Phase::Serve, Some(Step::Serving), |_| false).await;
-    thawed.map_err(|error| failed(&format!("{why}; writes are held back until rollback is run again"), error))?;
+    let thawed = claim.insist_unless(clients, Phase::Serve, Some(Step::Serving), Handover::is_given_back).await;
+    let serves =
+        thawed.map_err(|error| failed(&format!("{why}; writes are held back until rollback is run again"), error))?;
     policy.remove(clients.cluster()).await?;
-    Err(failed("this server goes on with the Leases", why))
+    Err(if serves { failed("this server goes on with the Leases", why) } else { why })
 }
 
 async fn try_hold(
@@ -450,7 +452,9 @@ async fn try_hold(
     claim: &mut Claim,
     report: &mut Report<'_>,
 ) -> Result<Vec<Lease>, SwitchError> {
-    claim.ask(clients, Phase::Hold, None).await?;
+    if !claim.ask_unless(clients, Phase::Hold, None, Handover::is_given_back).await? {
+        return Err(SwitchError("somebody has made the APIService local or deleted it: run rollback again".to_owned()));
+    }
     let seen = await_step(clients, claim, Phase::Hold, Step::Held, SWITCH_MAX).await?;
     if seen.step != Some(Step::Held) {
         return Err(failed("a replica has not stopped accepting writes", seen.message));

@@ -123,7 +123,18 @@ impl Rig {
     /// requests for Leases to this server. Otherwise kube-apiserver serves Leases from built-in storage.
     pub(crate) fn register(&self, is_ours: bool) {
         let service = if is_ours { json!({"name": "coordination-apiserver"}) } else { Value::Null };
-        self.etcd.put(API_SERVICE, json!({"spec": {"service": service}}).to_string().as_bytes());
+        self.put_api_service("first", &service);
+    }
+
+    /// Replaces the APIService of the group by one with another UID, which names this server's Service. Somebody has
+    /// deleted the former one.
+    pub(crate) fn recreate_api_service(&self, uid: &str) {
+        self.put_api_service(uid, &json!({"name": "coordination-apiserver"}));
+    }
+
+    fn put_api_service(&self, uid: &str, service: &Value) {
+        let api_service = json!({"metadata": {"uid": uid}, "spec": {"service": service}});
+        self.etcd.put(API_SERVICE, api_service.to_string().as_bytes());
     }
 
     /// Moves the Leases from built-in storage to this server, as `takeover` does.

@@ -2,7 +2,7 @@
 
 use crate::codec::json::Decoder;
 use crate::codec::protobuf;
-use crate::handover::StoredLease;
+use crate::handover::{ENCRYPTED, StoredLease};
 use crate::lease::Lease;
 use crate::lease::validation::validate_entry_count;
 use crate::resource::ApiVersion;
@@ -10,8 +10,6 @@ use crate::table::Table;
 use crate::table::change::Change;
 use compact_str::{CompactString, format_compact};
 
-/// Prefix of a stored value that kube-apiserver has encrypted at rest.
-const ENCRYPTED: &[u8] = b"k8s:enc:";
 /// Prefix of a stored value in protobuf.
 const PROTOBUF: &[u8] = b"k8s\0";
 

@@ -6,7 +6,9 @@ use super::Mode;
 use crate::api::identity::micros;
 use crate::api::storage::{Storage, Written};
 use crate::clock::Now;
-use crate::handover::{ASKED, MESSAGE, NAME, NAMESPACE, PHASE, PROGRESS_NAME, Phase, ROUND, STEP, Step, WRITTEN};
+use crate::handover::{
+    API_SERVICE_UID, ASKED, MESSAGE, NAME, NAMESPACE, PHASE, PROGRESS_NAME, Phase, ROUND, STEP, Step, WRITTEN,
+};
 use crate::lease::{Lease, ObjectMeta};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
@@ -26,6 +28,8 @@ pub(super) struct HandoverState {
     pub(super) asked: CompactString,
     /// Last step that the phase has reached; `None` before its first step.
     pub(super) step: Option<Step>,
+    /// UID of the APIService with which a replica has served; `None` before.
+    pub(super) api_service: Option<CompactString>,
     /// `renewTime` of the Lease of the hand-over: the time at which a command or a replica last wrote that Lease, in
     /// seconds since the epoch.
     pub(super) since: Option<i64>,
@@ -53,6 +57,7 @@ impl HandoverState {
             unknown_phase: word.filter(|_| phase.is_none()).map(CompactString::from),
             asked: annotations.value(ASKED).unwrap_or_default().into(),
             step: annotations.value(STEP).and_then(|word| word.parse().ok()),
+            api_service: annotations.value(API_SERVICE_UID).map(CompactString::from),
             since: object.renew_time().map(|time| time.0 / 1_000_000),
             progress: Progress::default(),
         }
@@ -126,4 +131,13 @@ pub(super) fn say(table: &mut Table, storage: &mut Storage, step: Option<Step>, 
     lease.spec.renew_time = Some(micros(now));
     let change = Change::Replace(table.target(slot), Box::new(lease));
     matches!(storage.write(table, change, now.ms), Ok(Written::Applied(_) | Written::Submitted(_)))
+}
+
+/// Writes the UID of the APIService to the Lease of the hand-over. Does nothing if the journal refuses the change.
+pub(super) fn note_api_service(table: &mut Table, storage: &mut Storage, uid: &str, now: Now) {
+    let Some((slot, object)) = table.find(NAMESPACE, NAME) else { return };
+    let mut lease = object.lease().into_owned();
+    lease.metadata.annotations.insert(API_SERVICE_UID.into(), uid.into());
+    let change = Change::Replace(table.target(slot), Box::new(lease));
+    _ = storage.write(table, change, now.ms);
 }

@@ -26,7 +26,7 @@
 use super::encode::{Encoding, wanted};
 use super::feed::{Feed, RENEWAL_MS};
 use super::imports::Imports;
-use super::state::{HandoverState, Progress, publish, say};
+use super::state::{HandoverState, Progress, note_api_service, publish, say};
 use super::{Mode, TAKEN_AWAY};
 use crate::api::identity::{client_leases, is_own};
 use crate::api::storage::Storage;
@@ -80,6 +80,8 @@ pub(super) struct Worker {
     round: Progress,
     /// Whether all replicas had confirmed the phase before the last read began.
     is_read_confirmed: bool,
+    /// Whether a check since the beginning of the phase has found the APIService of [`HandoverState::api_service`].
+    is_checked: bool,
     /// `resourceVersion` of the table when the worker last queued renewals for built-in storage.
     write_version: ResourceVersion,
     /// Time at which the worker next continues its stage, in ms.
@@ -142,6 +144,7 @@ impl Worker {
             feed: Feed::default(),
             round: Progress::default(),
             is_read_confirmed: false,
+            is_checked: false,
             write_version: ResourceVersion::default(),
             stage_ms: 0,
             feed_ms: 0,
@@ -170,7 +173,9 @@ impl Worker {
         decoder: &mut Decoder,
         now: Now,
     ) {
-        if !self.is_working || self.state.asked != state.asked || self.state.phase != state.phase {
+        // Another replica may have noticed in the middle of this worker's work that the APIService names no Service.
+        let is_given_back = state.step == Some(Step::NotOurs) && self.state.step != state.step;
+        if !self.is_working || is_given_back || self.state.asked != state.asked || self.state.phase != state.phase {
             self.begin(state);
         }
         if self.state != *state {
@@ -224,6 +229,7 @@ impl Worker {
         // replica.
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
         self.is_working = true;
+        self.is_checked = false;
         self.imports.retry_unreadable();
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
@@ -274,6 +280,7 @@ impl Worker {
                 self.after_read(state, table, storage, now);
             }
             Stage::Write if is_idle && self.is_round(state) => self.write_renewals(table, now),
+            Stage::Write if is_idle && self.must_look(state) => self.send(Purpose::Look, BuiltInCommand::Look),
             Stage::Write if is_idle => self.write(state, table),
             Stage::Publish => publish(table, storage, self.round, now),
             // The Lease of the hand-over lacks the step that the worker reported: the journal did not apply that write.
@@ -317,20 +324,19 @@ impl Worker {
                 self.feed.end(true, now);
                 (self.stage, self.stage_ms) = (Stage::Read, now.ms);
             }
-            BuiltInEvent::Ours => {}
+            BuiltInEvent::Ours { uid } => match &state.api_service {
+                Some(known) if *known != uid => self.give_back(state, table, storage, now),
+                Some(_) => self.is_checked = true,
+                None if state.step == Some(Step::Serving) => note_api_service(table, storage, &uid, now),
+                None => {}
+            },
             // While the APIService names no Service, the thread writes no Leases. So built-in storage lacks the
             // renewals of this round, and the next round writes them.
             BuiltInEvent::NotOurs if self.is_round(state) => {
                 self.feed.end(true, now);
                 self.stage = Stage::Publish;
             }
-            BuiltInEvent::NotOurs => {
-                self.rest(now);
-                self.discard();
-                let is_taken_away = state.phase == Some(Phase::Serve);
-                let why = if is_taken_away { TAKEN_AWAY } else { "the APIService does not name a Service" };
-                say(table, storage, Some(Step::NotOurs), why, now);
-            }
+            BuiltInEvent::NotOurs => self.give_back(state, table, storage, now),
             BuiltInEvent::Failed { why, is_lost } => {
                 self.errors += 1;
                 tracing::warn!(why, "a command to built-in storage failed; the hand-over of Leases tries again");
@@ -353,6 +359,21 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Whether the worker must check the APIService before it writes. Somebody may have deleted the APIService and
+    /// created it again while no worker was active.
+    fn must_look(&self, state: &HandoverState) -> bool {
+        state.api_service.is_some() && !self.is_checked
+    }
+
+    /// Reports that kube-apiserver serves built-in Leases, or has served them. Discards the work in progress.
+    fn give_back(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
+        self.rest(now);
+        self.discard();
+        let is_taken_away = state.phase == Some(Phase::Serve);
+        let why = if is_taken_away { TAKEN_AWAY } else { "the APIService does not name a Service" };
+        say(table, storage, Some(Step::NotOurs), why, now);
     }
 
     /// Feeds the deletion of Leases that only built-in storage has. The former active replica may have died before it
@@ -489,7 +510,7 @@ impl Worker {
             self.feed_ms = now.ms;
         }
         // A write of all Leases that is still encoded has older states. So it must come before the next write.
-        if self.under_way.is_some() || self.encoding.is_some() {
+        if self.under_way.is_some() || self.encoding.is_some() || self.must_look(state) {
             return;
         }
         let leases = self.take_fed(table, true, now);

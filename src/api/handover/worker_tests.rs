@@ -7,7 +7,7 @@ use crate::api::storage::Storage;
 use crate::clock::Now;
 use crate::codec::json::Decoder;
 use crate::etcd::built_in::{BuiltInCommand, BuiltInEvent, BuiltInPort, Wanted};
-use crate::handover::{NAME, NAMESPACE, Phase, ReadLeases, Step, StoredLease};
+use crate::handover::{API_SERVICE_UID, NAME, NAMESPACE, Phase, ReadLeases, STEP, Step, StoredLease};
 use crate::lease::Lease;
 use crate::resource::ResourceVersion;
 use crate::table::Table;
@@ -59,6 +59,12 @@ impl Rig {
 
     fn answer_written(&self) {
         self.answer(BuiltInEvent::Written { overtaken: Vec::new() });
+    }
+
+    /// Returns the value of an annotation of the Lease of the hand-over.
+    fn annotation(&self, name: &str) -> Option<String> {
+        let (_, object) = self.table.find(NAMESPACE, NAME).expect("the Lease of the hand-over");
+        object.metadata().annotations.value(name).map(str::to_owned)
     }
 
     /// Gives the Lease `name` to another holder.
@@ -168,6 +174,70 @@ fn a_recreated_api_service_starts_no_work() {
     }
     rig.ask_for(Phase::Import, None);
     assert_eq!(rig.turn(1), READ_ALL);
+}
+
+/// Goal: a replica that starts after somebody has deleted and recreated the APIService writes nothing. The new
+/// APIService has another UID than the one with which a replica has served.
+#[test]
+fn a_recreated_api_service_is_noticed_at_the_start() {
+    for uid in ["one", "two"] {
+        let mut rig = Rig::new(1);
+        rig.ask_for(Phase::Serve, Some(Step::Serving));
+        rig.state.api_service = Some("one".into());
+        assert_eq!(rig.turn(0), READ_ALL);
+        rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
+        assert_eq!(rig.turn(1), None);
+        assert_eq!(rig.turn(1_000), Some(BuiltInCommand::Look));
+        rig.answer(BuiltInEvent::Ours { uid: uid.to_owned() });
+        let command = rig.turn(1_000);
+        if uid == "one" {
+            assert_eq!(written(command).len(), 1, "the feed begins with all Leases");
+        } else {
+            assert_eq!((command, rig.annotation(STEP)), (None, Some(Step::NotOurs.name().to_owned())));
+        }
+    }
+}
+
+/// Goal: a rollback checks the APIService before it replaces all built-in Leases.
+#[test]
+fn a_rollback_writes_nothing_with_a_recreated_api_service() {
+    let mut rig = Rig::new(1);
+    rig.ask_for(Phase::Freeze, None);
+    rig.state.api_service = Some("one".into());
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
+    assert_eq!(rig.turn(1), Some(BuiltInCommand::Look));
+    rig.answer(BuiltInEvent::Ours { uid: "two".to_owned() });
+    assert_eq!((rig.turn(1), rig.annotation(STEP)), (None, Some(Step::NotOurs.name().to_owned())));
+}
+
+#[test]
+fn a_server_that_serves_notes_the_uid_of_the_api_service() {
+    let mut rig = Rig::new(0);
+    rig.ask_for(Phase::Serve, Some(Step::Serving));
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
+    assert_eq!(rig.turn(1), None);
+    assert_eq!(rig.turn(1_000), Some(BuiltInCommand::Look));
+    rig.answer(BuiltInEvent::Ours { uid: "one".to_owned() });
+    assert_eq!((rig.turn(1), rig.annotation(API_SERVICE_UID)), (None, Some("one".to_owned())));
+}
+
+/// Goal: a worker in the middle of its work writes nothing more once another replica has noticed that the APIService
+/// names no Service.
+#[test]
+fn a_lost_api_service_ends_the_work_in_progress() {
+    let mut rig = Rig::new(1);
+    rig.ask_for(Phase::Serve, Some(Step::Serving));
+    assert_eq!(written(rig.turn(0)).len(), 1, "the feed begins with all Leases");
+    rig.answer_written();
+    assert_eq!(rig.turn(1_000), READ_ALL);
+    rig.state.step = Some(Step::NotOurs);
+    assert_eq!(rig.turn(1), None);
+    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
+    for later_ms in [1, 1, 5_000] {
+        assert_eq!(rig.turn(later_ms), None);
+    }
 }
 
 /// Goal: a serving server deletes each Lease that only built-in storage has. In each turn, it compares some Leases.

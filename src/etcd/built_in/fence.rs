@@ -9,14 +9,26 @@ use tonic::Status;
 #[derive(Debug)]
 pub(super) struct Fence {
     key: Vec<u8>,
-    /// Revision of the APIService's last write; `None` if the APIService names no Service.
+    /// Revision of the APIService's last write; `None` if the APIService names no Service, or has another UID than
+    /// [`Fence::uid`].
     revision: Option<i64>,
+    /// UID of the first APIService that named a Service; `None` before. An APIService with another UID was created
+    /// after a deletion.
+    uid: Option<String>,
 }
 
-/// The parts of an APIService that [`names_service`] reads.
+/// The parts of an APIService that [`uid_if_registered`] reads.
 #[derive(Deserialize)]
 struct ApiService {
+    #[serde(default)]
+    metadata: Metadata,
     spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    uid: String,
 }
 
 #[derive(Deserialize)]
@@ -28,7 +40,17 @@ impl Fence {
     /// Creates a fence that blocks all writes until [`Fence::read`] has found a Service.
     pub(super) fn new(prefix: &str) -> Self {
         let key = format!("{prefix}/apiregistration.k8s.io/apiservices/v1.coordination.k8s.io");
-        Self { key: key.into_bytes(), revision: None }
+        Self { key: key.into_bytes(), revision: None, uid: None }
+    }
+
+    /// Accepts an APIService with another UID from now on.
+    pub(super) fn forget_uid(&mut self) {
+        self.uid = None;
+    }
+
+    /// Returns the UID of the APIService; `None` if the fence blocks all writes.
+    pub(super) fn uid(&self) -> Option<&str> {
+        self.uid.as_deref().filter(|_| self.revision.is_some())
     }
 
     /// Reads the APIService. Returns whether it has changed since the last read.
@@ -37,10 +59,12 @@ impl Fence {
     /// [`Failure`]
     pub(super) async fn read(&mut self, client: &Client) -> Result<bool, Failure> {
         let found = client.range(RangeRequest { key: self.key.clone(), ..RangeRequest::default() }).await?.kvs;
-        let revision = match found.first() {
-            Some(found) if names_service(&found.value)? => Some(found.mod_revision),
-            Some(_) | None => None,
-        };
+        let mut revision = None;
+        if let Some(found) = found.first()
+            && let Some(uid) = uid_if_registered(&found.value)?
+        {
+            revision = (*self.uid.get_or_insert_with(|| uid.clone()) == uid).then_some(found.mod_revision);
+        }
         Ok(std::mem::replace(&mut self.revision, revision) != revision)
     }
 
@@ -50,13 +74,14 @@ impl Fence {
     }
 }
 
-/// Whether an APIService names a Service. kube-apiserver stores APIServices as JSON.
+/// Returns the UID of an APIService; `None` if the APIService names no Service. kube-apiserver stores APIServices as
+/// JSON.
 ///
 /// # Errors
 /// `value` is not valid JSON.
-fn names_service(value: &[u8]) -> Result<bool, Failure> {
+fn uid_if_registered(value: &[u8]) -> Result<Option<String>, Failure> {
     serde_json::from_slice(value)
-        .map(|ApiService { spec }| spec.service.is_some())
+        .map(|ApiService { metadata, spec }| spec.service.map(|_| metadata.uid))
         .map_err(|error| Failure::Refused(Status::internal(format!("the APIService cannot be read: {error}"))))
 }
 
@@ -70,16 +95,18 @@ pub(super) fn unchanged(key: Vec<u8>, revision: i64) -> Compare {
 
 #[cfg(test)]
 mod tests {
-    use super::names_service;
+    use super::uid_if_registered;
 
     #[test]
     fn an_api_service_is_ours_if_it_names_a_service() {
-        let of =
-            |spec: &str| format!(r#"{{"kind":"APIService","metadata":{{"name":"n"}},"spec":{spec},"status":{{}}}}"#);
-        let read = |spec: &str| names_service(of(spec).as_bytes()).ok();
-        assert_eq!(read(r#"{"group":"coordination.k8s.io","service":{"name":"a"}}"#), Some(true));
-        assert_eq!(read(r#"{"group":"coordination.k8s.io"}"#), Some(false));
-        assert_eq!(read(r#"{"service":null}"#), Some(false));
-        assert_eq!(names_service(b"k8s\0").ok(), None);
+        let of = |spec: &str| {
+            format!(r#"{{"kind":"APIService","metadata":{{"name":"n","uid":"u"}},"spec":{spec},"status":{{}}}}"#)
+        };
+        let read = |spec: &str| uid_if_registered(of(spec).as_bytes()).ok();
+        let registered = read(r#"{"group":"coordination.k8s.io","service":{"name":"a"}}"#);
+        assert_eq!(registered, Some(Some("u".to_owned())));
+        assert_eq!(read(r#"{"group":"coordination.k8s.io"}"#), Some(None));
+        assert_eq!(read(r#"{"service":null}"#), Some(None));
+        assert_eq!(uid_if_registered(b"k8s\0").ok(), None);
     }
 }

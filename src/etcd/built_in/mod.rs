@@ -78,8 +78,12 @@ pub enum BuiltInEvent {
         overtaken: Vec<String>,
     },
     /// Answer to [`BuiltInCommand::Look`]: the APIService names a Service.
-    Ours,
-    /// The APIService names no Service. If the command was a write, the remaining Leases were not written.
+    Ours {
+        /// UID of the APIService.
+        uid: String,
+    },
+    /// The APIService names no Service, or was created after a deletion since the last complete read. If the command
+    /// was a write, the remaining Leases were not written.
     NotOurs,
     /// The command has failed.
     Failed {

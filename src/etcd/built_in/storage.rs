@@ -7,7 +7,7 @@ use crate::etcd::client::{Client, Failure};
 use crate::etcd::messages::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, RequestOp, TxnRequest, prefix_end,
 };
-use crate::handover::{ReadLeases, StoredLease};
+use crate::handover::{ENCRYPTED, ReadLeases, StoredLease};
 use futures_util::future::join_all;
 use std::collections::{HashMap, HashSet};
 use tonic::Status;
@@ -36,6 +36,8 @@ pub(super) struct BuiltInStorage {
     seen: HashMap<String, Seen>,
     /// Revision of the last read; 0 before the first read.
     revision: u64,
+    /// Whether a read since the last complete read, or that read, has found a Lease that is encrypted at rest.
+    is_encrypted: bool,
 }
 
 /// A Lease as this process last saw it.
@@ -66,6 +68,7 @@ impl BuiltInStorage {
             client,
             seen: HashMap::new(),
             revision: 0,
+            is_encrypted: false,
         }
     }
 
@@ -78,7 +81,7 @@ impl BuiltInStorage {
             BuiltInCommand::Read { is_complete } => self.read(is_complete).await,
             BuiltInCommand::Look => {
                 self.fence.read(&self.client).await?;
-                Ok(if self.fence.compare().is_some() { BuiltInEvent::Ours } else { BuiltInEvent::NotOurs })
+                Ok(self.fence.uid().map_or(BuiltInEvent::NotOurs, |uid| BuiltInEvent::Ours { uid: uid.to_owned() }))
             }
             BuiltInCommand::Write { leases, is_complete, is_forced } => {
                 self.write(leases, is_complete, is_forced).await
@@ -93,6 +96,8 @@ impl BuiltInStorage {
             // If this read fails, the next read is complete too.
             self.seen.clear();
             self.revision = 0;
+            self.is_encrypted = false;
+            self.fence.forget_uid();
         }
         let (keys, revision) = self.range(0, !is_complete, 0).await?;
         let mut present = HashSet::new();
@@ -112,6 +117,7 @@ impl BuiltInStorage {
         for kv in values {
             let Some(key) = self.key_of(&kv) else { continue };
             let seen = Seen { revision: kv.mod_revision, hash: XxHash3_64::oneshot(&kv.value) };
+            self.is_encrypted |= kv.value.starts_with(ENCRYPTED);
             if self.seen.insert(key.clone(), seen) != Some(seen) {
                 let revision = kv.mod_revision.cast_unsigned();
                 leases.insert(key, Some(StoredLease { revision, value: kv.value }));
@@ -173,6 +179,10 @@ impl BuiltInStorage {
     ) -> Result<BuiltInEvent, Failure> {
         if self.revision == 0 {
             self.read(true).await?;
+        }
+        if self.is_encrypted {
+            let why = "built-in Leases are encrypted at rest, and this server would write them without encryption";
+            return Err(Failure::Refused(Status::failed_precondition(why)));
         }
         self.fence.read(&self.client).await?;
         let mut wanted = leases;
