@@ -532,7 +532,7 @@ func (c *cluster) available(ctx context.Context, want string) error {
 	return eventually(ctx, worksWithin, func(ctx context.Context) error {
 		// Each kube-apiserver writes the result of its own probes.
 		for range 10 {
-			status, err := c.kubectl().run(ctx, "", "get", "apiservice", "v1.coordination.k8s.io",
+			status, err := c.kubectl().run(ctx, "", "get", "apiservice", apiServiceName,
 				"--output", `jsonpath={.status.conditions[?(@.type=="Available")].status}`)
 			if err != nil {
 				return err

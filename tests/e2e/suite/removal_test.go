@@ -24,7 +24,7 @@ func TestRemoval(t *testing.T) {
 		if err := command(ctx, removal); err != nil {
 			return err
 		}
-		service, err := (kubectl{metav1.NamespaceSystem}).run(ctx, "", "get", "apiservice", "v1.coordination.k8s.io", "-o", servicePath)
+		service, err := (kubectl{metav1.NamespaceSystem}).run(ctx, "", "get", "apiservice", apiServiceName, "-o", servicePath)
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ func TestSwitch(t *testing.T) {
 	}); err != nil {
 		t.Fatalf("after a restart of kube-apiserver: %v", err)
 	}
-	own, err := (kubectl{space}).run(ctx, "", "get", "apiservice", "v1.coordination.k8s.io", "-o",
+	own, err := (kubectl{space}).run(ctx, "", "get", "apiservice", apiServiceName, "-o",
 		`jsonpath={.spec.service.name} {.metadata.labels.kube-aggregator\.kubernetes\.io/automanaged}`)
 	if err != nil || own != "coordination-apiserver " {
 		t.Fatalf("the APIService after a restart of kube-apiserver: %q %v", own, err)

@@ -204,7 +204,7 @@ func (s *scene) withoutReplica(ctx context.Context, variable, replica string) (b
 // its switch when the APIService names our Service. A rollback begins its switch when it stops all writes, in the phase
 // `freeze`. When the APIService names no Service any more, a failed rollback has not completed its switch.
 func (s *scene) isHalfDone(ctx context.Context, variable string) (bool, error) {
-	service, err := (kubectl{s.space}).run(ctx, "", "get", "apiservice", "v1.coordination.k8s.io", "-o", servicePath)
+	service, err := (kubectl{s.space}).run(ctx, "", "get", "apiservice", apiServiceName, "-o", servicePath)
 	if err != nil || variable == "E2E_TAKEOVER" {
 		return service != "", err
 	}

@@ -130,7 +130,7 @@ func (s *scene) failsToRollBack(ctx context.Context) error {
 	if took > switchMax {
 		return fmt.Errorf("a rollback without servers took %s", took)
 	}
-	service, err := (kubectl{s.space}).run(ctx, "", "get", "apiservice", "v1.coordination.k8s.io", "-o", servicePath)
+	service, err := (kubectl{s.space}).run(ctx, "", "get", "apiservice", apiServiceName, "-o", servicePath)
 	if err == nil && service == "" {
 		err = fmt.Errorf("a rollback without servers has changed the APIService")
 	}
