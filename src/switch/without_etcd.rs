@@ -84,6 +84,9 @@ pub(super) async fn take_over(
         Some(Phase::Hold) if is_registered => {
             return Err(SwitchError("a rollback has begun: run rollback --without-etcd to its end first".to_owned()));
         }
+        Some(_) if is_registered && before.is_given_back() => {
+            return Err(SwitchError("kube-apiserver has served Leases: run rollback --without-etcd first".to_owned()));
+        }
         Some(_) if is_registered => {
             return Err(SwitchError("a switch has begun that uses etcd: run it without --without-etcd".to_owned()));
         }

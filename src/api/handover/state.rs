@@ -29,7 +29,7 @@ pub(super) struct HandoverState {
     /// Last step that the phase has reached; `None` before its first step.
     pub(super) step: Option<Step>,
     /// UID of the APIService with which a replica has served; `None` before.
-    pub(super) api_service: Option<CompactString>,
+    pub(super) api_service: Option<String>,
     /// `renewTime` of the Lease of the hand-over: the time at which a command or a replica last wrote that Lease, in
     /// seconds since the epoch.
     pub(super) since: Option<i64>,
@@ -57,7 +57,7 @@ impl HandoverState {
             unknown_phase: word.filter(|_| phase.is_none()).map(CompactString::from),
             asked: annotations.value(ASKED).unwrap_or_default().into(),
             step: annotations.value(STEP).and_then(|word| word.parse().ok()),
-            api_service: annotations.value(API_SERVICE_UID).map(CompactString::from),
+            api_service: annotations.value(API_SERVICE_UID).map(str::to_owned),
             since: object.renew_time().map(|time| time.0 / 1_000_000),
             progress: Progress::default(),
         }

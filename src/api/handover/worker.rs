@@ -80,8 +80,6 @@ pub(super) struct Worker {
     round: Progress,
     /// Whether all replicas had confirmed the phase before the last read began.
     is_read_confirmed: bool,
-    /// Whether a check since the beginning of the phase has found the APIService of [`HandoverState::api_service`].
-    is_checked: bool,
     /// `resourceVersion` of the table when the worker last queued renewals for built-in storage.
     write_version: ResourceVersion,
     /// Time at which the worker next continues its stage, in ms.
@@ -144,7 +142,6 @@ impl Worker {
             feed: Feed::default(),
             round: Progress::default(),
             is_read_confirmed: false,
-            is_checked: false,
             write_version: ResourceVersion::default(),
             stage_ms: 0,
             feed_ms: 0,
@@ -229,7 +226,6 @@ impl Worker {
         // replica.
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
         self.is_working = true;
-        self.is_checked = false;
         self.imports.retry_unreadable();
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
@@ -279,8 +275,7 @@ impl Worker {
             Stage::TakeIn if self.imports.is_empty() && self.uncompared.is_empty() => {
                 self.after_read(state, table, storage, now);
             }
-            Stage::Write if is_idle && self.is_round(state) => self.write_renewals(table, now),
-            Stage::Write if is_idle && self.must_look(state) => self.send(Purpose::Look, BuiltInCommand::Look),
+            Stage::Write if is_idle && self.is_round(state) => self.write_renewals(state, table, now),
             Stage::Write if is_idle => self.write(state, table),
             Stage::Publish => publish(table, storage, self.round, now),
             // The Lease of the hand-over lacks the step that the worker reported: the journal did not apply that write.
@@ -289,7 +284,7 @@ impl Worker {
             // An operator may make the APIService local by hand while this server has no Lease to write. Without this
             // check, the watches at this server would then stay open, and show no changes of built-in Leases.
             Stage::Rest if is_idle && matches!(state.step, Some(Step::Serving | Step::WrittenBack)) => {
-                self.send(Purpose::Look, BuiltInCommand::Look);
+                self.send(Purpose::Look, BuiltInCommand::Look { api_service: state.api_service.clone() });
             }
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Rest => {}
         }
@@ -324,19 +319,23 @@ impl Worker {
                 self.feed.end(true, now);
                 (self.stage, self.stage_ms) = (Stage::Read, now.ms);
             }
-            BuiltInEvent::Ours { uid } => match &state.api_service {
-                Some(known) if *known != uid => self.give_back(state, table, storage, now),
-                Some(_) => self.is_checked = true,
-                None if state.step == Some(Step::Serving) => note_api_service(table, storage, &uid, now),
-                None => {}
-            },
+            BuiltInEvent::Ours { uid } if state.api_service.is_none() && state.step == Some(Step::Serving) => {
+                note_api_service(table, storage, &uid, now);
+            }
+            BuiltInEvent::Ours { .. } => {}
             // While the APIService names no Service, the thread writes no Leases. So built-in storage lacks the
             // renewals of this round, and the next round writes them.
             BuiltInEvent::NotOurs if self.is_round(state) => {
                 self.feed.end(true, now);
                 self.stage = Stage::Publish;
             }
-            BuiltInEvent::NotOurs => self.give_back(state, table, storage, now),
+            BuiltInEvent::NotOurs => {
+                self.rest(now);
+                self.discard();
+                let is_taken_away = state.phase == Some(Phase::Serve);
+                let why = if is_taken_away { TAKEN_AWAY } else { "the APIService does not name a Service" };
+                say(table, storage, Some(Step::NotOurs), why, now);
+            }
             BuiltInEvent::Failed { why, is_lost } => {
                 self.errors += 1;
                 tracing::warn!(why, "a command to built-in storage failed; the hand-over of Leases tries again");
@@ -347,7 +346,9 @@ impl Worker {
                     self.reads_all = true;
                     self.begin(state);
                 }
-                (self.stage_ms, self.feed_ms) = (now.ms + RETRY_MS, now.ms + RETRY_MS);
+                // The stage comes first. While every write fails, the feed would otherwise leave the thread no time to
+                // check the APIService.
+                (self.stage_ms, self.feed_ms) = (now.ms + RETRY_MS, now.ms + RETRY_MS + FEED_MS);
                 if purpose != Purpose::Feed && self.stage != Stage::Rest {
                     self.stage = Stage::Read;
                     self.reads_all |= purpose == Purpose::Read;
@@ -359,21 +360,6 @@ impl Worker {
                 }
             }
         }
-    }
-
-    /// Whether the worker must check the APIService before it writes. Somebody may have deleted the APIService and
-    /// created it again while no worker was active.
-    fn must_look(&self, state: &HandoverState) -> bool {
-        state.api_service.is_some() && !self.is_checked
-    }
-
-    /// Reports that kube-apiserver serves built-in Leases, or has served them. Discards the work in progress.
-    fn give_back(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
-        self.rest(now);
-        self.discard();
-        let is_taken_away = state.phase == Some(Phase::Serve);
-        let why = if is_taken_away { TAKEN_AWAY } else { "the APIService does not name a Service" };
-        say(table, storage, Some(Step::NotOurs), why, now);
     }
 
     /// Feeds the deletion of Leases that only built-in storage has. The former active replica may have died before it
@@ -412,7 +398,7 @@ impl Worker {
 
     /// Writes the renewals that built-in storage lacks. The caller has imported every change that the last read
     /// returned.
-    fn write_renewals(&mut self, table: &Table, now: Now) {
+    fn write_renewals(&mut self, state: &HandoverState, table: &Table, now: Now) {
         debug_assert!(self.imports.is_empty(), "a write compares what was read");
         self.write_version = table.version();
         self.feed.take_in(table, Some(0), now);
@@ -420,7 +406,7 @@ impl Worker {
         if leases.is_empty() {
             self.after_renewals(now);
         } else {
-            self.send(Purpose::Write, BuiltInCommand::Write { leases, is_complete: false, is_forced: false });
+            self.send(Purpose::Write, changed(leases, state));
         }
     }
 
@@ -466,8 +452,9 @@ impl Worker {
         let leases = encoding.into_leases();
         // A forced write also writes locks that have not changed. A late update of a lock by kube-apiserver is based on
         // the older state, so the update then fails.
-        let command = BuiltInCommand::Write { leases, is_complete: is_everything, is_forced: !is_everything };
-        self.send(Purpose::Write, command);
+        let (is_complete, is_forced) = (is_everything, !is_everything);
+        let api_service = state.api_service.clone();
+        self.send(Purpose::Write, BuiltInCommand::Write { leases, is_complete, is_forced, api_service });
     }
 
     /// Continues a round after its write. In any other case, reports the step that the write has completed.
@@ -510,14 +497,19 @@ impl Worker {
             self.feed_ms = now.ms;
         }
         // A write of all Leases that is still encoded has older states. So it must come before the next write.
-        if self.under_way.is_some() || self.encoding.is_some() || self.must_look(state) {
+        if self.under_way.is_some() || self.encoding.is_some() {
             return;
         }
         let leases = self.take_fed(table, true, now);
         if !leases.is_empty() {
-            self.send(Purpose::Feed, BuiltInCommand::Write { leases, is_complete: false, is_forced: false });
+            self.send(Purpose::Feed, changed(leases, state));
         }
     }
+}
+
+/// Returns the command that writes Leases that have changed.
+fn changed(leases: Vec<Wanted>, state: &HandoverState) -> BuiltInCommand {
+    BuiltInCommand::Write { leases, is_complete: false, is_forced: false, api_service: state.api_service.clone() }
 }
 
 /// Returns the state that a Lease must have in built-in storage; `None` if built-in storage needs no write. Before the

@@ -7,7 +7,7 @@ use crate::api::storage::Storage;
 use crate::clock::Now;
 use crate::codec::json::Decoder;
 use crate::etcd::built_in::{BuiltInCommand, BuiltInEvent, BuiltInPort, Wanted};
-use crate::handover::{API_SERVICE_UID, NAME, NAMESPACE, Phase, ReadLeases, STEP, Step, StoredLease};
+use crate::handover::{API_SERVICE_UID, NAME, NAMESPACE, Phase, ReadLeases, Step, StoredLease};
 use crate::lease::Lease;
 use crate::resource::ResourceVersion;
 use crate::table::Table;
@@ -61,6 +61,10 @@ impl Rig {
         self.answer(BuiltInEvent::Written { overtaken: Vec::new() });
     }
 
+    fn answer_failed(&self) {
+        self.answer(BuiltInEvent::Failed { why: "refused".to_owned(), is_lost: false });
+    }
+
     /// Returns the value of an annotation of the Lease of the hand-over.
     fn annotation(&self, name: &str) -> Option<String> {
         let (_, object) = self.table.find(NAMESPACE, NAME).expect("the Lease of the hand-over");
@@ -94,6 +98,7 @@ fn is_acquired(leases: &[Wanted], key: &str) -> bool {
 }
 
 const READ_ALL: Option<BuiltInCommand> = Some(BuiltInCommand::Read { is_complete: true });
+const LOOK: Option<BuiltInCommand> = Some(BuiltInCommand::Look { api_service: None });
 
 /// Goal: a rollback writes each Lease back once, as of one version, although no turn encodes all Leases.
 #[test]
@@ -176,39 +181,57 @@ fn a_recreated_api_service_starts_no_work() {
     assert_eq!(rig.turn(1), READ_ALL);
 }
 
-/// Goal: a replica that starts after somebody has deleted and recreated the APIService writes nothing. The new
-/// APIService has another UID than the one with which a replica has served.
+/// Goal: the thread writes and checks only with the APIService with which a replica has served. An APIService with
+/// another UID was created after a deletion.
 #[test]
-fn a_recreated_api_service_is_noticed_at_the_start() {
-    for uid in ["one", "two"] {
+fn each_write_and_check_expects_the_uid_of_the_api_service() {
+    let known = Some("one".to_owned());
+    for (phase, step) in [(Phase::Serve, Some(Step::Serving)), (Phase::Freeze, None)] {
         let mut rig = Rig::new(1);
-        rig.ask_for(Phase::Serve, Some(Step::Serving));
-        rig.state.api_service = Some("one".into());
-        assert_eq!(rig.turn(0), READ_ALL);
-        rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
-        assert_eq!(rig.turn(1), None);
-        assert_eq!(rig.turn(1_000), Some(BuiltInCommand::Look));
-        rig.answer(BuiltInEvent::Ours { uid: uid.to_owned() });
-        let command = rig.turn(1_000);
-        if uid == "one" {
-            assert_eq!(written(command).len(), 1, "the feed begins with all Leases");
-        } else {
-            assert_eq!((command, rig.annotation(STEP)), (None, Some(Step::NotOurs.name().to_owned())));
+        rig.ask_for(phase, step);
+        rig.state.api_service.clone_from(&known);
+        let mut expected = Vec::new();
+        for _ in 0..10 {
+            match rig.turn(500) {
+                Some(BuiltInCommand::Read { is_complete }) => {
+                    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete });
+                }
+                Some(BuiltInCommand::Write { api_service, .. }) => {
+                    expected.push(("write", api_service));
+                    rig.answer_written();
+                    rig.state.step = step.or(Some(Step::WrittenBack));
+                }
+                Some(BuiltInCommand::Look { api_service }) => {
+                    expected.push(("look", api_service));
+                    rig.answer(BuiltInEvent::Ours { uid: "one".to_owned() });
+                }
+                None => {}
+            }
         }
+        for command in ["write", "look"] {
+            assert!(expected.contains(&(command, known.clone())), "{phase}: {expected:?}");
+        }
+        assert!(expected.iter().all(|(_, uid)| *uid == known), "{phase}: {expected:?}");
+        assert_eq!(rig.annotation(API_SERVICE_UID), None, "it is known already");
     }
 }
 
-/// Goal: a rollback checks the APIService before it replaces all built-in Leases.
+/// Goal: a server whose writes to built-in storage always fail still notices that the APIService is local. For example,
+/// it writes nothing beside encrypted Leases.
 #[test]
-fn a_rollback_writes_nothing_with_a_recreated_api_service() {
+fn the_api_service_is_checked_between_failed_writes() {
     let mut rig = Rig::new(1);
-    rig.ask_for(Phase::Freeze, None);
-    rig.state.api_service = Some("one".into());
-    assert_eq!(rig.turn(0), READ_ALL);
+    rig.ask_for(Phase::Serve, Some(Step::Serving));
+    assert_eq!(written(rig.turn(0)).len(), 1, "the feed begins with all Leases");
+    rig.answer_failed();
+    assert_eq!(rig.turn(1), None);
+    assert_eq!(rig.turn(1_000), READ_ALL);
     rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
-    assert_eq!(rig.turn(1), Some(BuiltInCommand::Look));
-    rig.answer(BuiltInEvent::Ours { uid: "two".to_owned() });
-    assert_eq!((rig.turn(1), rig.annotation(STEP)), (None, Some(Step::NotOurs.name().to_owned())));
+    assert_eq!(rig.turn(1), None);
+    assert_eq!(written(rig.turn(500)).len(), 1, "the feed");
+    rig.answer_failed();
+    assert_eq!(rig.turn(1), None);
+    assert_eq!(rig.turn(1_000), LOOK);
 }
 
 #[test]
@@ -218,7 +241,7 @@ fn a_server_that_serves_notes_the_uid_of_the_api_service() {
     assert_eq!(rig.turn(0), READ_ALL);
     rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
     assert_eq!(rig.turn(1), None);
-    assert_eq!(rig.turn(1_000), Some(BuiltInCommand::Look));
+    assert_eq!(rig.turn(1_000), LOOK);
     rig.answer(BuiltInEvent::Ours { uid: "one".to_owned() });
     assert_eq!((rig.turn(1), rig.annotation(API_SERVICE_UID)), (None, Some("one".to_owned())));
 }

@@ -1,4 +1,5 @@
-//! The fence: this process writes to built-in storage only while the APIService of Leases names a Service.
+//! The fence: this process writes to built-in storage only while the APIService of Leases names a Service, and has the
+//! expected UID. An APIService with another UID was created after a deletion.
 
 use crate::etcd::client::{Client, Failure};
 use crate::etcd::messages::{Compare, Compared, RangeRequest};
@@ -9,12 +10,18 @@ use tonic::Status;
 #[derive(Debug)]
 pub(super) struct Fence {
     key: Vec<u8>,
-    /// Revision of the APIService's last write; `None` if the APIService names no Service, or has another UID than
-    /// [`Fence::uid`].
-    revision: Option<i64>,
-    /// UID of the first APIService that named a Service; `None` before. An APIService with another UID was created
-    /// after a deletion.
-    uid: Option<String>,
+    /// UID that the APIService must have; `None` permits any UID.
+    expected: Option<String>,
+    /// The registered APIService; `None` if the APIService names no Service or has another UID than the expected one.
+    registered: Option<Registered>,
+}
+
+/// An APIService that names a Service.
+#[derive(Debug, PartialEq, Eq)]
+struct Registered {
+    uid: String,
+    /// Revision of the APIService's last write.
+    revision: i64,
 }
 
 /// The parts of an APIService that [`uid_if_registered`] reads.
@@ -40,17 +47,12 @@ impl Fence {
     /// Creates a fence that blocks all writes until [`Fence::read`] has found a Service.
     pub(super) fn new(prefix: &str) -> Self {
         let key = format!("{prefix}/apiregistration.k8s.io/apiservices/v1.coordination.k8s.io");
-        Self { key: key.into_bytes(), revision: None, uid: None }
+        Self { key: key.into_bytes(), expected: None, registered: None }
     }
 
-    /// Accepts an APIService with another UID from now on.
-    pub(super) fn forget_uid(&mut self) {
-        self.uid = None;
-    }
-
-    /// Returns the UID of the APIService; `None` if the fence blocks all writes.
-    pub(super) fn uid(&self) -> Option<&str> {
-        self.uid.as_deref().filter(|_| self.revision.is_some())
+    /// Accepts only an APIService with this UID from the next read on; `None` permits any UID.
+    pub(super) fn expect(&mut self, uid: Option<String>) {
+        self.expected = uid;
     }
 
     /// Reads the APIService. Returns whether it has changed since the last read.
@@ -59,18 +61,26 @@ impl Fence {
     /// [`Failure`]
     pub(super) async fn read(&mut self, client: &Client) -> Result<bool, Failure> {
         let found = client.range(RangeRequest { key: self.key.clone(), ..RangeRequest::default() }).await?.kvs;
-        let mut revision = None;
+        let mut registered = None;
         if let Some(found) = found.first()
             && let Some(uid) = uid_if_registered(&found.value)?
+            && self.expected.as_ref().is_none_or(|expected| *expected == uid)
         {
-            revision = (*self.uid.get_or_insert_with(|| uid.clone()) == uid).then_some(found.mod_revision);
+            registered = Some(Registered { uid, revision: found.mod_revision });
         }
-        Ok(std::mem::replace(&mut self.revision, revision) != revision)
+        let has_changed = registered != self.registered;
+        self.registered = registered;
+        Ok(has_changed)
     }
 
-    /// Returns the comparison that a write's transaction must contain; `None` if the APIService names no Service.
+    /// Returns the UID of the APIService; `None` if this process must not write.
+    pub(super) fn uid(&self) -> Option<&str> {
+        self.registered.as_ref().map(|registered| registered.uid.as_str())
+    }
+
+    /// Returns the comparison that a write's transaction must contain; `None` if this process must not write.
     pub(super) fn compare(&self) -> Option<Compare> {
-        self.revision.map(|revision| unchanged(self.key.clone(), revision))
+        self.registered.as_ref().map(|registered| unchanged(self.key.clone(), registered.revision))
     }
 }
 

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! The transaction of a write has two fences: it compares two revisions. The Lease must be unchanged since this process
-//! last saw the Lease. The APIService must be unchanged since this process saw that it names a Service. So once anyone
-//! has returned the APIService to kube-apiserver, this process writes nothing more, however long it was paused.
+//! last saw the Lease. The APIService must be unchanged since this process saw that it names a Service and has the
+//! expected UID. So once anyone has returned the APIService to kube-apiserver or has deleted it, this process writes
+//! nothing more, however long it was paused.
 
 mod fence;
 mod storage;
@@ -48,7 +49,10 @@ pub enum BuiltInCommand {
         is_complete: bool,
     },
     /// Checks whether the APIService names a Service.
-    Look,
+    Look {
+        /// UID that the APIService must have; `None` permits any UID.
+        api_service: Option<String>,
+    },
     /// Writes Leases.
     Write {
         /// The Leases.
@@ -58,6 +62,8 @@ pub enum BuiltInCommand {
         /// Whether to write unchanged Leases too. Such a write changes the `resourceVersion`, so updates that clients
         /// have based on the older `resourceVersion` fail.
         is_forced: bool,
+        /// UID that the APIService must have; `None` permits any UID.
+        api_service: Option<String>,
     },
 }
 
@@ -82,8 +88,8 @@ pub enum BuiltInEvent {
         /// UID of the APIService.
         uid: String,
     },
-    /// The APIService names no Service, or was created after a deletion since the last complete read. If the command
-    /// was a write, the remaining Leases were not written.
+    /// The APIService names no Service, or has another UID than the expected one. If the command was a write, the
+    /// remaining Leases were not written.
     NotOurs,
     /// The command has failed.
     Failed {

@@ -79,11 +79,13 @@ impl BuiltInStorage {
     pub(super) async fn execute(&mut self, command: BuiltInCommand) -> Result<BuiltInEvent, Failure> {
         match command {
             BuiltInCommand::Read { is_complete } => self.read(is_complete).await,
-            BuiltInCommand::Look => {
+            BuiltInCommand::Look { api_service } => {
+                self.fence.expect(api_service);
                 self.fence.read(&self.client).await?;
                 Ok(self.fence.uid().map_or(BuiltInEvent::NotOurs, |uid| BuiltInEvent::Ours { uid: uid.to_owned() }))
             }
-            BuiltInCommand::Write { leases, is_complete, is_forced } => {
+            BuiltInCommand::Write { leases, is_complete, is_forced, api_service } => {
+                self.fence.expect(api_service);
                 self.write(leases, is_complete, is_forced).await
             }
         }
@@ -97,7 +99,6 @@ impl BuiltInStorage {
             self.seen.clear();
             self.revision = 0;
             self.is_encrypted = false;
-            self.fence.forget_uid();
         }
         let (keys, revision) = self.range(0, !is_complete, 0).await?;
         let mut present = HashSet::new();
