@@ -39,9 +39,10 @@ pub const YAML_NODES_MAX: usize = 64 * 1024;
 /// `serde_json`.
 pub const DOCUMENT_DEPTH_MAX: usize = 127;
 
-/// Maximum number of values in a JSON patch, counted by commas and brackets; a patch with more values gets 413. Each
-/// value is parsed, merged and written to a Lease. This takes almost a microsecond for each value, in which the event
-/// loop serves no other client. An ordinary Lease has about twenty values.
+/// Maximum number of values in a JSON patch, merge patch or strategic merge patch, counted by commas and brackets. A
+/// patch with more values gets 413. Each value is parsed, merged and written to a Lease. This takes almost a
+/// microsecond for each value, in which the event loop serves no other client. An ordinary Lease has about twenty
+/// values.
 pub const PATCH_VALUES_MAX: usize = 64 * 1024;
 
 /// Maximum number of values in the changed `managedFields` entries of a request, including values inside the keys of

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub struct Waiters {
     /// Connections that wait for their own change, with the number of the change's ticket, in ascending order.
     own: VecDeque<(u64, Waiter)>,
-    /// Connections that wait for a change of a different request, by the number of the change's ticket.
+    /// Connections that wait until another request's change of the same Lease is settled, by its ticket number.
     other: BTreeMap<u64, Group>,
     /// Connections that wait for a barrier of the journal. The key is the barrier's number and the connection; the
     /// value is the first deadline of its requests, in ms.

@@ -107,7 +107,7 @@ impl Store {
         self.slab.iter_mut().map(|(_, stream)| stream)
     }
 
-    /// Puts every stream in the write queue that wants to write and whose own window is open.
+    /// Puts each stream in the write queue if it wants to write and its own window is open.
     pub(in crate::http2) fn queue_ready(&mut self) {
         for (slot, stream) in &self.slab {
             if stream.wants_write && stream.send_window.is_open() {
