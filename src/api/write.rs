@@ -254,9 +254,9 @@ impl Api {
         Ok(Verdict::Write(Change::Replace(table.target(slot), Box::new(lease)), write.answer(200)))
     }
 
-    /// Checks that the holder in `lease` may acquire the lock. `live` is the current Lease. If `live` has a holder or a
-    /// `renewTime`, this server has the state that the last holder wrote: the holder has the lock, or has released it.
-    /// So the lock is not reserved.
+    /// Refuses `lease` while the lock is reserved: another holder, unknown to this server, may still have the lock
+    /// ([`Reclaim`](super::Reclaim)). `live` is the current Lease. If `live` has a holder or a `renewTime`, this server
+    /// has the last holder's write, so no holder is unknown.
     fn check_reservation(&mut self, live: Option<&Lease>, lease: &Lease, write: &Write<'_>) -> Result<(), ApiError> {
         if live.is_some_and(|live| is_lock(live) || live.spec.renew_time.is_some()) {
             return Ok(());

@@ -61,7 +61,7 @@ pub struct Commit {
 /// A manifest in a store, with its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredManifest {
-    /// Sealed bytes of the manifest.
+    /// Bytes of the manifest as they are stored, including the checksum (module `seal`).
     pub bytes: Vec<u8>,
     /// Revision of a manifest that was read. In a commit, the revision of the manifest to replace, or 0 to create the
     /// first manifest. Always 0 in a store with one writer.

@@ -1,8 +1,9 @@
 //! Counts of Leases by namespace and by state of the holder.
 //!
-//! A count examines the whole table, and a million Leases must not stall the event loop. So a count runs in steps. A
-//! scrape of `/metrics` begins a count. In a small table, the first step counts all Leases. The count of a large table
-//! is complete at a later scrape.
+//! A count examines the whole table, and a million Leases must not stall the event loop. So a count runs in steps, in
+//! different turns of the event loop. A scrape of `/metrics` begins a count and runs its first step, unless a count is
+//! in progress. In a small table, the first step counts all Leases, and the scrape returns the new count. Otherwise the
+//! scrape returns the last complete count, if any, and the new count continues.
 
 use crate::clock::Now;
 use crate::lease::LeaseSpec;

@@ -29,8 +29,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, conflicts_with_all = ["watchers", "name_watchers"])]
     pub(crate) protobuf: bool,
 
-    /// Number of Leases. The benches read, renew and resume first create the missing Leases; create needs a namespace
-    /// without Leases; list and delete-collection expect this number of Leases
+    /// Number of Leases. For the benches read, renew and resume, missing Leases are created first. The bench create
+    /// needs a namespace without Leases. The benches list and delete-collection expect this number of Leases
     #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) leases: u32,
 

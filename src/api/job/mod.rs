@@ -243,7 +243,8 @@ impl Job {
         self.is_waiting
     }
 
-    /// Ends the wait for changes in flight. Call this function once some of them may be settled.
+    /// Ends the job's wait, so that the next step runs. Call this function once the outcome of a change in flight may
+    /// be known. If the step needs further outcomes, the job waits again.
     pub fn end_waiting(&mut self) {
         self.is_waiting = false;
     }

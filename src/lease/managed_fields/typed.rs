@@ -1,5 +1,5 @@
-//! The functions of structured-merge-diff (`typed`) for a JSON value whose type is known, such as a Lease. The depth of
-//! the type limits the recursion, not the depth of the value.
+//! The functions of structured-merge-diff (`typed`) for a JSON value whose type is known, such as a Lease. They
+//! recurse at most as deep as the type, even if the value is nested more deeply.
 
 use super::path_element::PathElement;
 use super::schema::{Identity, ListType, MapType, Type};
