@@ -98,8 +98,9 @@ pub enum Step {
     Released,
     /// Built-in storage has this server's writes: all Leases after `freeze`, and the renewals after `undo`.
     WrittenBack,
-    /// The APIService names no Service, or has named none at some time in this phase. Then kube-apiserver serves
-    /// built-in Leases. This server must not write to built-in storage, which may have newer Leases.
+    /// The APIService names no Service, has named none at some time in this phase, or was deleted. Then kube-apiserver
+    /// serves built-in Leases, or has served them. This server must not write to built-in storage, which may have newer
+    /// Leases.
     NotOurs,
 }
 

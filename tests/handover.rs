@@ -288,6 +288,21 @@ fn an_api_service_recreated_during_a_restart_needs_a_takeover() {
     eventually("the UID", || rig.annotation("apiservice-uid") == "second");
 }
 
+/// Goal: a rollback after an unnoticed deletion of the APIService keeps the newer built-in Leases.
+#[test]
+fn a_rollback_with_a_recreated_api_service_writes_nothing() {
+    let Some(mut rig) = Rig::start("disk") else { return };
+    rig.put_built_in("a", "h", EARLY);
+    rig.take_over();
+    eventually("the UID", || rig.annotation("apiservice-uid") == "first");
+    rig.server.kill();
+    rig.put_built_in("a", "acquired there", LATER);
+    rig.recreate_api_service("second");
+    rig.server.restart();
+    rig.reach("freeze", "not-ours");
+    assert!(rig.built_in("a").expect("a Lease").contains("acquired there"), "nothing was written");
+}
+
 /// Goal: a server that serves after a takeover without etcd writes no plaintext beside encrypted Leases.
 #[test]
 fn nothing_is_written_beside_encrypted_leases() {

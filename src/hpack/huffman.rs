@@ -129,6 +129,7 @@ impl Input {
     #[inline]
     fn fill(&mut self, chunk: [u8; 8]) -> usize {
         self.acc |= u64::from_be_bytes(chunk) >> self.bits;
+        // The remainder is the quotient itself. It shows the compiler that `chunk` has as many octets.
         let taken = (63 - self.bits) / 8 % 8;
         self.bits += taken * 8;
         taken as usize

@@ -253,7 +253,7 @@ async fn give_back_if_cancelled(clients: &Clients, claim: &Claim) -> Result<bool
 /// Returns the error of a copy that has failed. `cancelled` is the outcome of the cancellation of the takeover.
 fn copy_failed(error: &SwitchError, cancelled: Result<(), SwitchError>) -> SwitchError {
     match cancelled {
-        Ok(()) => failed("nothing has changed", error),
+        Ok(()) => failed("the takeover is cancelled, and kube-apiserver has the Leases", error),
         Err(uncancelled) => failed(&error.to_string(), uncancelled),
     }
 }

@@ -204,8 +204,7 @@ async fn write_back(
             report.line(seen.message);
             return Ok(());
         }
-        // During the wait, another command has made the APIService local, so that kube-apiserver serves built-in
-        // Leases.
+        // Somebody has made the APIService local or deleted it, so that kube-apiserver has served built-in Leases.
         Ok(seen) if seen.step == Some(Step::NotOurs) => return Ok(()),
         Ok(seen) if seen.message.is_empty() => NO_ETCD.to_owned(),
         Ok(seen) => seen.message,

@@ -154,7 +154,10 @@ impl Rig {
         self.ask_with(phase, None);
     }
 
+    /// Requests a phase with this step. As with a command, the Lease of the hand-over loses the UID of the APIService
+    /// only at the beginning of a takeover.
     pub(crate) fn ask_with(&self, phase: &str, step: Option<&str>) {
+        const UID: &str = "coordination-apiserver/apiservice-uid";
         let mut lease = json!({
             "metadata": {"name": HANDOVER, "annotations": {
                 "coordination-apiserver/phase": phase,
@@ -171,6 +174,10 @@ impl Rig {
             let (status, answer) = match status {
                 404 => self.call("POST", &collection("kube-system"), &lease.to_string()),
                 _ => {
+                    let uid = found["metadata"]["annotations"].get(UID);
+                    if let Some(uid) = uid.filter(|_| !["import", "copy"].contains(&phase)) {
+                        lease["metadata"]["annotations"][UID] = uid.clone();
+                    }
                     lease["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
                     self.call("PUT", &path, &lease.to_string())
                 }

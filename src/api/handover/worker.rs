@@ -17,7 +17,8 @@
 //! phase. A dead replica confirms no phase until its identity Lease has expired. Without these rounds, clients that
 //! renew Leases would wait until then.
 //!
-//! The APIService is local if it names no Service, so that kube-apiserver serves the built-in Leases itself. When
+//! The APIService is local if it names no Service, so that kube-apiserver serves the built-in Leases itself. Each check
+//! also finds out whether somebody has deleted the APIService and created it again: the new one has another UID. When
 //! another replica becomes the active one, the worker of that replica begins the phase again with a complete read.
 //!
 //! A million Leases together would delay requests by a second. So each turn of the event loop imports, encodes and
@@ -120,7 +121,7 @@ struct UnderWay {
 enum Purpose {
     /// A write of due Leases while this server serves the Leases.
     Feed,
-    /// A check whether the APIService is local.
+    /// A check whether the APIService is local or was deleted.
     Look,
     /// A read of the stage [`Stage::Read`].
     Read,
@@ -170,7 +171,8 @@ impl Worker {
         decoder: &mut Decoder,
         now: Now,
     ) {
-        // Another replica may have noticed in the middle of this worker's work that the APIService names no Service.
+        // Another replica may have noticed in the middle of this worker's work that the APIService is local or was
+        // deleted.
         let is_given_back = state.step == Some(Step::NotOurs) && self.state.step != state.step;
         if !self.is_working || is_given_back || self.state.asked != state.asked || self.state.phase != state.phase {
             self.begin(state);
@@ -209,6 +211,8 @@ impl Worker {
         match self.stage {
             Stage::TakeIn if self.imports.is_runnable() || !self.uncompared.is_empty() => 0,
             Stage::Write if self.under_way.is_none() && (self.encoding.is_some() || self.feed.is_filling()) => 0,
+            // The check waits only for the end of the current write.
+            Stage::Rest if self.under_way.is_some_and(|under_way| under_way.purpose == Purpose::Feed) => READ_MS,
             Stage::Rest => REST_MS,
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish if is_left => READ_LATER_MS,
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish => READ_MS,
@@ -333,7 +337,7 @@ impl Worker {
                 self.rest(now);
                 self.discard();
                 let is_taken_away = state.phase == Some(Phase::Serve);
-                let why = if is_taken_away { TAKEN_AWAY } else { "the APIService does not name a Service" };
+                let why = if is_taken_away { TAKEN_AWAY } else { "the APIService is local or was deleted" };
                 say(table, storage, Some(Step::NotOurs), why, now);
             }
             BuiltInEvent::Failed { why, is_lost } => {

@@ -234,6 +234,20 @@ fn the_api_service_is_checked_between_failed_writes() {
     assert_eq!(rig.turn(1_000), LOOK);
 }
 
+/// Goal: a check of the APIService that comes due during a write of the feed follows soon after the write.
+#[test]
+fn a_check_waits_only_for_the_end_of_a_write() {
+    let mut rig = Rig::new(0);
+    rig.ask_for(Phase::Serve, Some(Step::Serving));
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
+    assert_eq!(rig.turn(1), None);
+    rig.table.create(Lease::named("n", "new"));
+    assert_eq!(written(rig.turn(1_000)).len(), 1, "the feed");
+    rig.answer_written();
+    assert_eq!(rig.turn(50), LOOK);
+}
+
 #[test]
 fn a_server_that_serves_notes_the_uid_of_the_api_service() {
     let mut rig = Rig::new(0);

@@ -9,8 +9,8 @@
 //!
 //! The transaction of a write has two fences: it compares two revisions. The Lease must be unchanged since this process
 //! last saw the Lease. The APIService must be unchanged since this process saw that it names a Service and has the
-//! expected UID. So once anyone has returned the APIService to kube-apiserver or has deleted it, this process writes
-//! nothing more, however long it was paused.
+//! expected UID. So while the APIService is local, this process writes nothing, however long it was paused. Once the
+//! expected UID is known, this process also writes nothing after a deletion of the APIService.
 
 mod fence;
 mod storage;
@@ -48,7 +48,7 @@ pub enum BuiltInCommand {
         /// Whether to read all Leases.
         is_complete: bool,
     },
-    /// Checks whether the APIService names a Service.
+    /// Checks whether the APIService names a Service, and has the expected UID.
     Look {
         /// UID that the APIService must have; `None` permits any UID.
         api_service: Option<String>,
@@ -83,7 +83,7 @@ pub enum BuiltInEvent {
         /// the changes.
         overtaken: Vec<String>,
     },
-    /// Answer to [`BuiltInCommand::Look`]: the APIService names a Service.
+    /// Answer to [`BuiltInCommand::Look`]: the APIService names a Service, and has the expected UID.
     Ours {
         /// UID of the APIService.
         uid: String,

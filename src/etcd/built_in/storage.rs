@@ -55,7 +55,7 @@ enum Done {
     Written { revision: i64 },
     /// A Lease or the APIService has changed since this process saw it.
     Overtaken,
-    /// The APIService names no Service.
+    /// The APIService names no Service, or has another UID than the expected one.
     NotOurs,
 }
 
@@ -231,7 +231,7 @@ impl BuiltInStorage {
         }
     }
 
-    /// Writes one Lease. If the APIService has changed and still names a Service, repeats the write.
+    /// Writes one Lease. If the APIService has changed, but the fence still permits writes, repeats the write.
     async fn commit_one(&mut self, lease: &Wanted) -> Result<Done, Failure> {
         let leases = std::slice::from_ref(lease);
         loop {
