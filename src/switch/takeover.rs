@@ -197,8 +197,9 @@ async fn switch(
 /// Makes kube-apiserver serve built-in Leases again after a failed takeover. Returns `false` if the takeover has become
 /// complete meanwhile. A complete takeover is not undone, since clients may have acquired locks at this server.
 pub(super) async fn undo(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<bool, SwitchError> {
-    // In the phase `import`, clients may still renew. So the command waits in this phase until the identity Lease of a
-    // dead replica has expired. In the next phase, `undo`, no client may write.
+    // Every live replica must confirm the phase `import` first. A replica that has just died counts as live until its
+    // identity Lease has expired. The command waits for this here, since clients may still renew in this phase. In the
+    // next phase, `undo`, no client may write.
     if !claim.ask_unless(clients, Phase::Import, None, Handover::is_serving).await? {
         return Ok(false);
     }
