@@ -242,7 +242,8 @@ fn a_list_of_one_name_has_no_pages() {
     assert_eq!(rest.expect_status(200, "the rest, by name").json()["items"], json!([]));
 }
 
-/// After a rollback, kube-apiserver gets the token. It adds the namespace of the request to the name in the token.
+/// After a rollback to kube-apiserver, clients continue their lists there, with tokens of this server. kube-apiserver
+/// adds the namespace of the request to the name in such a token.
 #[test]
 fn a_continue_token_of_one_namespace_omits_the_namespace() {
     for namespace in ["token-one", "token-two"] {

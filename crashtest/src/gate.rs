@@ -140,7 +140,7 @@ impl Gate {
         self.lock().takeovers.push(took);
     }
 
-    /// Removes and returns the times that [`took_over`](Self::took_over) has recorded.
+    /// Removes and returns the times for which clients could not write, as recorded by [`took_over`](Self::took_over).
     pub(crate) fn takeovers(&self) -> Vec<Duration> {
         std::mem::take(&mut self.lock().takeovers)
     }

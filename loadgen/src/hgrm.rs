@@ -32,7 +32,8 @@ mod tests {
     #[test]
     fn a_distribution_ends_with_its_maximum_and_a_footer() {
         let mut latencies = Latencies::new();
-        // The histogram's unit is 0.1 µs, with three significant digits. So times below 200 µs are exact.
+        // The histogram's unit is 0.1 µs. With three significant digits, it stores values below 2048 units exactly. So
+        // times below 200 µs are exact.
         (1..=100).for_each(|us| latencies.record(us * 1_000));
         let text = text(&latencies);
         let (head, rest) = text.split_once("\n\n").expect("a head");

@@ -232,9 +232,9 @@ pub struct Args {
     #[command(flatten)]
     pub cluster_etcd: ClusterEtcdArgs,
 
-    /// Approximate maximum size of the journal in etcd, in bytes. Replicas delete the beginning of a longer journal,
-    /// even if the watch window reaches back further. At a replica that has started since, watches that resume from a
-    /// deleted version get 410.
+    /// Approximate maximum size of the journal in etcd, in bytes. Replicas delete the oldest entries of a longer
+    /// journal, even if the watch window still contains their changes. A replica that starts later does not have these
+    /// changes: a watch that resumes there from before them gets 410.
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
     pub etcd_journal_bytes: NonZeroUsize,
 

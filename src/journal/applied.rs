@@ -38,8 +38,8 @@ const LINKS_MAX: usize = 1024;
 /// table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// The writer's table and this table were equal, or the position of the writer's table is older than all remembered
-    /// positions.
+    /// The writer's table and this table were equal. This is also the result if no comparison is possible, because the
+    /// position of the writer's table is older than every remembered [`Link`].
     Agrees,
     /// The writer had applied an entry that this table has not applied, or the same entries with another result.
     Differs,

@@ -43,7 +43,7 @@ enum InProgress {
     Nothing,
     /// A job, such as a list, whose response head is not sent yet.
     Begun(Box<Job>, Persistence),
-    /// A job whose response head is sent.
+    /// A job, such as a list, whose response head is sent. Its next steps append the rest of the body.
     Job(Box<Job>, BodyFraming),
     /// An open watch.
     Watch(WatcherKey, BodyFraming),

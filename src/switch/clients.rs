@@ -154,8 +154,8 @@ impl Server {
         self.get("/readyz").await.map(drop)
     }
 
-    /// Checks that the server has access to its store. A server that does not respond passes, and so does a server
-    /// without a store.
+    /// Checks that the server has access to its store. A server that does not respond passes, since it counts as dead.
+    /// A server with `--storage memory` has no store, and passes too.
     ///
     /// # Errors
     /// If the server responds that it has no access to its store.

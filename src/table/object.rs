@@ -108,8 +108,8 @@ struct Base {
     /// this table; see [`Object::built_in_version`].
     lease: Lease,
     /// Template of the encoding, in the format that was needed first. This is usually the format of the create or
-    /// update that made the base, and renewals use the same format. A response in the other format is encoded without a
-    /// template. Otherwise, one list in this format would make each Lease keep a second template in memory.
+    /// update that made the base, and renewals use the same format. A response in another format is encoded without a
+    /// template. Otherwise, one list in that other format would make each Lease keep a second template in memory.
     template: OnceCell<Template>,
 }
 

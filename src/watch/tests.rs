@@ -204,7 +204,7 @@ fn every_watcher_sees_every_change_once_and_in_order() {
             }
             world.fan_out(&mut clients, false);
         }
-        // Fills the watcher until no event remains, since one fill scans only a limited part of the event log.
+        // Fills each watcher that has more events, in many rounds. One fill scans only a limited part of the event log.
         for _ in 0..100 {
             world.fan_out(&mut clients, true);
         }

@@ -112,7 +112,7 @@ pub(crate) fn kind(event: &Value) -> &str {
 /// Checks that an event is an ERROR with 410: the watch's version is too old.
 ///
 /// # Panics
-/// If it does not.
+/// If the event is not such an ERROR.
 #[track_caller]
 pub(crate) fn expect_expired(event: &Value) {
     let status = &event["object"];

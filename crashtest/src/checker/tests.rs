@@ -118,7 +118,7 @@ fn an_unknown_operation_may_have_had_no_effect() {
 fn a_lost_acknowledged_write_is_found() {
     assert_found(Kind::Lost, |history| history.list().clear());
     assert_found(Kind::Lost, |history| *history.list() = vec![seen(A, 12, 2, 2)]);
-    // The change: the list shows B, although an event shows B's deletion.
+    // The change to the correct history: the list at its end still shows B, although an event shows B's deletion.
     assert_found(Kind::Lost, |history| history.list().push(seen(B, 13, 4, 1)));
     assert_found(Kind::Lost, |history| drop(history.watched[0].remove(4)));
     assert_found(Kind::Lost, |history| {

@@ -154,7 +154,7 @@ impl Feed {
         is_any
     }
 
-    /// Adds requests to a lane as long as the lane has room.
+    /// Adds requests to a lane until the lane has no room, or there is no further request for it.
     fn fill(&mut self, index: usize, lane: &mut Lane, work: &mut Work, cx: FeedContext<'_>) {
         while self.ask(index, lane, cx.now, work, cx) {}
     }

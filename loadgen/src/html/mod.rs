@@ -300,7 +300,7 @@ fn limit_words(summary: &Summary<'_>) -> String {
         Some(Limit::Generator) => "the generator",
         Some(Limit::Server) => "the server",
         None if !summary.is_measured() => "unknown",
-        // Several processes of the server may share a core, and use it up together.
+        // The limit counts only the server's busiest process. But several of its processes may use up a core together.
         None if server.is_none() || summary.window.server_share() >= Some(BUSY_SHARE) => {
             "not the generator, perhaps the server"
         }

@@ -31,7 +31,8 @@ pub(super) struct Imports {
     submitted: Vec<(String, Option<StoredLease>, Ticket)>,
     /// Leases whose stored values cannot be decoded.
     unreadable: ReadLeases,
-    /// Number of Leases queued since the queue was last empty, or by the last complete read.
+    /// Number of Leases that reads have queued, for the report of the progress. A complete read restarts the count, and
+    /// so does any read when nothing is left to import.
     queued: usize,
     /// Time of the next report of the progress, in ms; `None` if the queue was empty at the last call of
     /// [`Imports::report`].

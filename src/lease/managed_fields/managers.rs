@@ -79,7 +79,8 @@ impl Manager {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Managers(pub(super) Vec<Manager>);
 
-/// The error about a list with a malformed API version. The string is kube-apiserver's message.
+/// The error about a list `managedFields` that has an entry with a malformed API version. The string is
+/// kube-apiserver's message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable(pub(super) String);
 

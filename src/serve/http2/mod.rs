@@ -53,7 +53,8 @@ pub struct Http2 {
     /// Requests that wait or waited for the rest of their body, each with the arrival time of its head in ms; oldest
     /// first.
     receiving: VecDeque<(u64, StreamKey)>,
-    /// Responses that wait or waited for a flow-control window, each with the start of the wait in ms; oldest first.
+    /// Waits of responses for a flow-control window, each with its start in ms; oldest first. The entry of an ended
+    /// wait remains until its deadline, or until the queue becomes long.
     stalled: VecDeque<(u64, StreamKey)>,
     /// Bytes of requests that the server has not served yet: header fields and received bodies.
     received_bytes: usize,
@@ -318,7 +319,8 @@ impl Http2 {
             }
         }
         if self.connection.stream_count() == 0 {
-            // No stream is open: the second GOAWAY need not wait for the acknowledgement of the first.
+            // No stream is open, so the second GOAWAY need not wait for the acknowledgement of the PING. If a request
+            // is on its way, this GOAWAY tells the peer that the request was not served and can be sent again.
             self.connection.finish_shutdown(output);
         }
     }

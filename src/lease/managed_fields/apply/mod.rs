@@ -1,6 +1,7 @@
 //! Server-side apply: merges an applied configuration into an object. A configuration is the body of the apply request.
-//! An apply can change only the fields that the applying field manager owns or takes over (structured-merge-diff
-//! `merge.Updater`, and the layers of apimachinery `managedfields` around it).
+//! An apply can change a field of another field manager only if it takes the field over. It does so with `force`, or as
+//! `kubectl` after a client-side apply (structured-merge-diff `merge.Updater`, and the layers of apimachinery
+//! `managedfields` around it).
 
 use super::convert::lease_from_value;
 use super::managers::{Manager, Managers, Unreadable, without_system_fields};
