@@ -272,14 +272,7 @@ fn a_recreated_api_service_needs_a_takeover() {
 /// Goal: a deletion of the APIService is noticed even if nobody reads the APIService before it is there again.
 #[test]
 fn an_api_service_recreated_during_a_restart_needs_a_takeover() {
-    let Some(mut rig) = Rig::start("disk") else { return };
-    rig.put_built_in("a", "h", EARLY);
-    rig.take_over();
-    eventually("the UID", || rig.annotation("apiservice-uid") == "first");
-    rig.server.kill();
-    rig.put_built_in("a", "acquired there", LATER);
-    rig.recreate_api_service("second");
-    rig.server.restart();
+    let Some(rig) = recreated_during_a_restart() else { return };
     eventually("the server notices the deletion", || rig.step() == "not-ours");
     assert!(rig.built_in("a").expect("a Lease").contains("acquired there"), "nothing was written");
     rig.reach("import", "imported");
@@ -291,7 +284,15 @@ fn an_api_service_recreated_during_a_restart_needs_a_takeover() {
 /// Goal: a rollback after an unnoticed deletion of the APIService keeps the newer built-in Leases.
 #[test]
 fn a_rollback_with_a_recreated_api_service_writes_nothing() {
-    let Some(mut rig) = Rig::start("disk") else { return };
+    let Some(rig) = recreated_during_a_restart() else { return };
+    rig.reach("freeze", "not-ours");
+    assert!(rig.built_in("a").expect("a Lease").contains("acquired there"), "nothing was written");
+}
+
+/// Returns a server after a takeover and a restart. During the restart, somebody has deleted the APIService and created
+/// it again, and a client has acquired the built-in Lease `a`.
+fn recreated_during_a_restart() -> Option<Rig> {
+    let mut rig = Rig::start("disk")?;
     rig.put_built_in("a", "h", EARLY);
     rig.take_over();
     eventually("the UID", || rig.annotation("apiservice-uid") == "first");
@@ -299,8 +300,7 @@ fn a_rollback_with_a_recreated_api_service_writes_nothing() {
     rig.put_built_in("a", "acquired there", LATER);
     rig.recreate_api_service("second");
     rig.server.restart();
-    rig.reach("freeze", "not-ours");
-    assert!(rig.built_in("a").expect("a Lease").contains("acquired there"), "nothing was written");
+    Some(rig)
 }
 
 /// Goal: a server that serves after a takeover without etcd writes no plaintext beside encrypted Leases.

@@ -37,6 +37,16 @@ impl Rig {
         Self { worker: Worker::new(port), commands, events, table, state: HandoverState::default(), now_ms: 0 }
     }
 
+    /// Creates a worker that serves no Lease, and has read built-in storage.
+    fn serving() -> Self {
+        let mut rig = Self::new(0);
+        rig.ask_for(Phase::Serve, Some(Step::Serving));
+        assert_eq!(rig.turn(0), READ_ALL);
+        rig.answer_empty();
+        assert_eq!(rig.turn(1), None);
+        rig
+    }
+
     /// Requests a phase, as a command would.
     fn ask_for(&mut self, phase: Phase, step: Option<Step>) {
         let asked = format_compact!("{}+", self.state.asked);
@@ -59,6 +69,11 @@ impl Rig {
 
     fn answer_written(&self) {
         self.answer(BuiltInEvent::Written { overtaken: Vec::new() });
+    }
+
+    /// Answers a complete read: built-in storage has no Lease.
+    fn answer_empty(&self) {
+        self.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
     }
 
     fn answer_failed(&self) {
@@ -106,7 +121,7 @@ fn a_rollback_encodes_some_leases_in_each_turn() {
     let mut rig = Rig::new(2 * LEASES_PER_STEP);
     rig.ask_for(Phase::Freeze, None);
     assert_eq!(rig.turn(0), READ_ALL);
-    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
+    rig.answer_empty();
     assert_eq!(rig.turn(1), None);
     assert_eq!(rig.worker.due_ms(), Some(rig.now_ms), "the loop does not sleep");
     // Another replica decided these writes before the phase.
@@ -135,7 +150,7 @@ fn a_new_phase_discards_the_leases_encoded_so_far() {
     let mut rig = Rig::new(LEASES_PER_STEP);
     rig.ask_for(Phase::Freeze, None);
     assert_eq!(rig.turn(0), READ_ALL);
-    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
+    rig.answer_empty();
     assert_eq!(rig.turn(1), None);
     rig.ask_for(Phase::Serve, Some(Step::Serving));
     rig.acquire("l0000");
@@ -226,7 +241,7 @@ fn the_api_service_is_checked_between_failed_writes() {
     rig.answer_failed();
     assert_eq!(rig.turn(1), None);
     assert_eq!(rig.turn(1_000), READ_ALL);
-    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
+    rig.answer_empty();
     assert_eq!(rig.turn(1), None);
     assert_eq!(written(rig.turn(500)).len(), 1, "the feed");
     rig.answer_failed();
@@ -237,11 +252,7 @@ fn the_api_service_is_checked_between_failed_writes() {
 /// Goal: a check of the APIService that comes due during a write of the feed follows soon after the write.
 #[test]
 fn a_check_waits_only_for_the_end_of_a_write() {
-    let mut rig = Rig::new(0);
-    rig.ask_for(Phase::Serve, Some(Step::Serving));
-    assert_eq!(rig.turn(0), READ_ALL);
-    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
-    assert_eq!(rig.turn(1), None);
+    let mut rig = Rig::serving();
     rig.table.create(Lease::named("n", "new"));
     assert_eq!(written(rig.turn(1_000)).len(), 1, "the feed");
     rig.answer_written();
@@ -250,11 +261,7 @@ fn a_check_waits_only_for_the_end_of_a_write() {
 
 #[test]
 fn a_server_that_serves_notes_the_uid_of_the_api_service() {
-    let mut rig = Rig::new(0);
-    rig.ask_for(Phase::Serve, Some(Step::Serving));
-    assert_eq!(rig.turn(0), READ_ALL);
-    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
-    assert_eq!(rig.turn(1), None);
+    let mut rig = Rig::serving();
     assert_eq!(rig.turn(1_000), LOOK);
     rig.answer(BuiltInEvent::Ours { uid: "one".to_owned() });
     assert_eq!((rig.turn(1), rig.annotation(API_SERVICE_UID)), (None, Some("one".to_owned())));
@@ -271,7 +278,7 @@ fn a_lost_api_service_ends_the_work_in_progress() {
     assert_eq!(rig.turn(1_000), READ_ALL);
     rig.state.step = Some(Step::NotOurs);
     assert_eq!(rig.turn(1), None);
-    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
+    rig.answer_empty();
     for later_ms in [1, 1, 5_000] {
         assert_eq!(rig.turn(later_ms), None);
     }
