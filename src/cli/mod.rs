@@ -5,11 +5,14 @@
 
 mod api_service;
 mod args;
+mod checks;
 mod cluster_etcd;
 mod documents;
 mod etcd;
 mod offline;
 mod switch;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use api_service::{API_SERVICE, read_api_service};
 pub use args::{Args, Command, StorageKind};

@@ -1,6 +1,6 @@
 //! The flags of the commands that work on a store while no server runs.
 
-use super::args::{check_files, check_folder};
+use super::checks::{check_files, check_folder};
 use super::etcd::EtcdArgs;
 use clap::ValueEnum;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The flags of `takeover` and `rollback`, which switch a cluster's Leases over to this server and back.
 
 use super::api_service::read_api_service;
-use super::args::check_files;
+use super::checks::check_files;
 use std::path::PathBuf;
 
 /// Flags of `takeover`.
