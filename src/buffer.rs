@@ -10,8 +10,9 @@ use crate::limits::{BUFFER_BYTES, BUFFERS_POOLED_MAX};
 ///         0        start     end    data.len()
 /// ```
 ///
-/// Invariant: `start <= end <= data.len()`. After [`ByteBuf::release`] an empty buffer owns no memory. A buffer with
-/// waiting bytes owns at most [`POOLED_BYTES_MAX`] bytes or four times its waiting bytes, whichever is more.
+/// Invariant: `start <= end <= data.len()`. The limits after [`ByteBuf::release`]: an empty buffer owns no memory. A
+/// buffer with waiting bytes owns at most [`POOLED_BYTES_MAX`] bytes or four times its waiting bytes, whichever is
+/// more.
 #[derive(Debug, Default)]
 pub struct ByteBuf {
     data: Vec<u8>,
@@ -79,7 +80,7 @@ impl ByteBuf {
         self.end += bytes;
     }
 
-    /// Removes `gap` bytes at `at`, relative to the first waiting byte, and closes the gap.
+    /// Removes the `gap` bytes that begin `at` bytes after the first waiting byte. Moves the bytes behind them forward.
     pub fn remove(&mut self, at: usize, gap: usize) {
         let from = self.start + at;
         assert!(from + gap <= self.end, "removed more than was received");
@@ -112,7 +113,8 @@ const POOLED_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 pub struct Pool {
     /// Buffers without content, to append output to.
     idle: Vec<Vec<u8>>,
-    /// Buffers of full length, to read input into. To zero a buffer for each read would cost more than a request.
+    /// Buffers with at least [`BUFFER_BYTES`] bytes of old content, which input overwrites. To zero a buffer for each
+    /// read would cost more than to serve a request.
     filled: Vec<Vec<u8>>,
 }
 

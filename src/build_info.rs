@@ -1,12 +1,13 @@
 //! Build information for `--version`, `/version` and the metric `kubernetes_build_info`.
 //!
-//! Builds are reproducible, so the build information contains no date.
+//! Builds are reproducible, so the build date is always the Unix epoch.
 
 use serde::Serialize;
 use std::env::consts::{ARCH, OS};
 use std::sync::LazyLock;
 
-/// The Kubernetes version whose Lease API this program serves. The build metadata is the version of this program.
+/// The Kubernetes version whose Lease API this program serves. The build metadata, after the plus sign, contains the
+/// version of this program.
 const GIT_VERSION: &str = concat!("v1.37.2+coordination-apiserver-", env!("CARGO_PKG_VERSION"));
 
 /// The fields of apimachinery's `version.Info`, in the same order.

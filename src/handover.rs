@@ -2,10 +2,10 @@
 //! the phases of the hand-over, and the Lease that stores the current phase.
 //!
 //! This Lease is in this server's own store. So every replica sees the same phase at the same `resourceVersion`, even
-//! after a restart. The commands `takeover` and `rollback` write the phase that they request. The active replica, which
-//! copies the Leases, writes the step that it has reached. A second Lease stores the progress of the active replica
-//! while clients use both storages. The active replica writes the second Lease many times a second. These writes do not
-//! conflict with those of a command, since the second Lease is separate.
+//! after a restart. The commands `takeover` and `rollback` write the phase that they request. One replica, the active
+//! one, copies the Leases and writes the step that it has reached. A second Lease stores the progress of the active
+//! replica while clients use both storages. The active replica writes the second Lease many times a second. These
+//! writes do not conflict with those of a command, since the second Lease is separate.
 //!
 //! The following lines show the phases and steps of each command. The phases are `import`, `serve`, `undo` and
 //! `freeze`. The words after a phase are its steps, in order.
@@ -18,7 +18,7 @@
 //!
 //! Without access to the cluster's etcd, the replicas cannot write to built-in storage. Then the command restricts
 //! changes of built-in Leases by an admission policy. For a takeover, the command requests the phases `copy` and
-//! `serve`. For a rollback, it requests the phase `hold`:
+//! `serve`. For a rollback, or to cancel a takeover, it requests the phase `hold`:
 //!
 //! ```text
 //!   takeover   copy   ─► imported ─► serve, serving               APIService names the Service after `imported`
@@ -31,7 +31,7 @@ use std::str::FromStr;
 
 /// Namespace of the two Leases of the hand-over, [`NAME`] and [`PROGRESS_NAME`].
 pub const NAMESPACE: &str = "kube-system";
-/// Name of the Lease that stores the phase and the step.
+/// Name of the Lease that stores the phase and the step of the hand-over.
 pub const NAME: &str = "coordination-apiserver-handover";
 /// Annotation with the current [`Phase`] of the hand-over.
 pub const PHASE: &str = "coordination-apiserver/phase";
@@ -46,8 +46,9 @@ pub const API_SERVICE_UID: &str = "coordination-apiserver/apiservice-uid";
 pub const MESSAGE: &str = "coordination-apiserver/message";
 /// Name of the second Lease of the hand-over, which stores the progress of the active replica.
 pub const PROGRESS_NAME: &str = "coordination-apiserver-handover-progress";
-/// Annotation of the Lease [`PROGRESS_NAME`] with the number of the last round. In a round, the active replica reads
-/// built-in storage and imports the changes into this server's store.
+/// Annotation of the Lease [`PROGRESS_NAME`] with the number of the last round. In a round, the active replica imports
+/// the changes of built-in storage into this server's store, and then writes this server's renewals to built-in
+/// storage.
 pub const ROUND: &str = "coordination-apiserver/round";
 /// Annotation of the Lease [`PROGRESS_NAME`] with the `resourceVersion` up to which this server's writes are in
 /// built-in storage.
@@ -91,7 +92,7 @@ pub enum Step {
     /// No more writes of clients can reach built-in storage, and every earlier write there is imported. This server
     /// accepts all writes.
     Serving,
-    /// Every replica has stopped accepting writes of clients, and every earlier write is applied.
+    /// Every replica has stopped accepting writes of clients, and the table has every earlier write.
     Held,
     /// kube-apiserver may serve built-in Leases from now on. The command writes this server's Leases to built-in
     /// storage.

@@ -81,7 +81,7 @@ fn is_escaped_well(target: &[u8]) -> bool {
 
 /// All field lines of a request, for the few callers that need fields beyond those of [`RequestHead`].
 pub trait FieldLines {
-    /// Calls `each` with every name (in any case) and value, in order.
+    /// Calls `each` with the name and the value of each line, in order. A name may have upper-case letters.
     fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8]));
 }
 
@@ -176,7 +176,8 @@ impl<B> Response<B> {
         }
     }
 
-    /// Whether the head consists only of the fields that every response has.
+    /// Whether the head consists of `Cache-Control`, `Content-Type`, the date and, if known, the body's length, without
+    /// further fields.
     #[must_use]
     pub fn has_plain_head(&self) -> bool {
         self.warnings.is_empty() && self.retry_after_seconds == 0 && self.fields.is_empty() && self.has_content_fields()
@@ -190,7 +191,8 @@ impl<B> Response<B> {
     }
 }
 
-/// How long a cache may keep a response (RFC 9111 §5.2.2).
+/// Directives of `Cache-Control` (RFC 9111 §5.2.2): whether a shared cache may store the response, and whether a cache
+/// may reuse it without asking the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheControl {
     /// `no-cache, private`: the response may change at any time.
@@ -252,7 +254,7 @@ pub fn reason_phrase(status: u16) -> &'static str {
 mod tests {
     use super::*;
 
-    /// The names of these three statuses in RFC 9110 are not Go's.
+    /// Guards that a response has Go's reason phrases. RFC 9110 has other phrases for these three statuses.
     #[test]
     fn reason_phrases_are_those_of_go() {
         let phrases = [413, 414, 422].map(reason_phrase);

@@ -22,13 +22,14 @@ pub const FIELDS_KEPT_BYTES_MAX: usize = 2 * 1024;
 /// Maximum bytes of a request target; a longer target gets 414.
 pub const TARGET_BYTES_MAX: usize = 32 * 1024;
 
-/// Maximum bytes of a request target (in HTTP/1.1: of a request line) whose Lease is prefetched.
+/// Maximum bytes of a request target (in HTTP/1.1: of a request line) for which the server prefetches the Lease, that
+/// is, loads its memory into the processor's caches early.
 pub const PREFETCH_TARGET_BYTES_MAX: usize = 512;
 
 /// Maximum bytes of a request body; a longer body gets 413. The value is kube-apiserver's `MaxRequestBodyBytes`.
 pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// Maximum bytes of a YAML body; a longer body gets 413.
+/// Maximum bytes of a YAML body; a longer body gets 413. The parsing of YAML takes far longer than that of JSON.
 pub const YAML_BYTES_MAX: usize = 512 * 1024;
 
 /// Maximum number of nodes in a YAML body: keys, scalars, collections and aliases. A body with more nodes gets 413.
@@ -46,8 +47,8 @@ pub const DOCUMENT_DEPTH_MAX: usize = 127;
 pub const PATCH_VALUES_MAX: usize = 64 * 1024;
 
 /// Maximum number of values in the changed `managedFields` entries of a request, including values inside the keys of
-/// `fieldsV1`. A list with more values is treated as unreadable. Each value is parsed, sorted and written again. This
-/// takes almost a microsecond for each value.
+/// `fieldsV1`. A `managedFields` list with more values is treated as unreadable. The reason: each value is parsed,
+/// sorted and written again, which takes almost a microsecond.
 pub const MANAGED_FIELDS_VALUES_MAX: usize = 64 * 1024;
 
 /// Maximum bytes of a Lease in protobuf; a write whose result is longer gets 500. etcd limits a request to 1.5 MiB
@@ -55,19 +56,20 @@ pub const MANAGED_FIELDS_VALUES_MAX: usize = 64 * 1024;
 /// `--etcd-prefix`.
 pub const OBJECT_BYTES_MAX: usize = 1536 * 1024 - 4096;
 
-/// Bytes of a Lease above which a refused write gets another error message, as in kube-apiserver. etcd's client does
-/// not send a request above this size, and has an error message of its own. A refused write of a shorter Lease gets the
-/// error message of the etcd server.
+/// Bytes of a Lease above which a refused write gets the error message of etcd's client, as in kube-apiserver. That
+/// client does not send a longer request to etcd. A refused write of a shorter Lease gets the error message of the etcd
+/// server.
 pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 
 /// Maximum number of labels, annotations, finalizers and owners of a Lease, together. A write whose result has more of
 /// them gets 422. A write cannot be interrupted, and each of these entries makes the write longer.
 pub const METADATA_ENTRIES_MAX: usize = 1_000;
 
-/// Minimum bytes with which a Lease counts towards the quota. The bytes of its labels, annotations, owners and
-/// finalizers (its entries) are added. In the cluster's own namespaces, the entries and the rest each count only for
-/// the bytes above this number. The number covers a rest of about two thousand characters, since a character may take
-/// seven bytes of memory. An ordinary Lease has a few hundred characters.
+/// Minimum bytes that a Lease counts towards the quota, apart from its entries: labels, annotations, owners and
+/// finalizers. The bytes of the entries are added. In the cluster's own namespaces, this number is an allowance
+/// instead: the entries count only above it, and so does the rest of the Lease. The rest stays below this number up to
+/// about two thousand characters, since a character may take seven bytes of memory. An ordinary Lease has a few hundred
+/// characters.
 pub const METERED_BYTES_MIN: usize = 16 * 1024;
 
 /// Maximum bytes of a request body from a peer without a certificate. Such a peer may only read the health and the
@@ -92,10 +94,10 @@ pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
 /// limit gets 429. An ordinary Lease is far smaller.
 pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
 
-/// Maximum number of claims (`api::reclaim`). After a switch to this server, a missing lock is reserved for its former
-/// holder. With a claim, the former holder may create the lock, and all other clients wait. Each claim takes about
-/// twenty bytes. Above this number, only holders in the cluster's own namespaces get a claim, and other holders wait
-/// like any client. A cluster has about a hundred locks.
+/// Maximum number of claims (`api::reclaim`). After a switch to this server, a lock (a Lease with a holder) may be
+/// missing. A claim lets the former holder create the missing lock, while all other clients wait. Each claim takes
+/// about twenty bytes. Above this number, only holders in the cluster's own namespaces get a claim, and other holders
+/// wait like any client. A cluster has about a hundred locks.
 pub const CLAIMS_MAX: usize = 64 * 1024;
 
 /// Maximum number of intermediate certificates that a client may send. Anybody can make certificates with the name of a
@@ -344,16 +346,15 @@ pub const OUTLIVED_SWEPT_AT_ONCE: usize = 256;
 /// Maximum number of requests on all connections that wait for the change of the same Lease by another request. Further
 /// requests get 429.
 ///
-/// The waiting requests of an HTTP/2 connection may hold as many bytes as its unserved requests
-/// ([`CONNECTION_BODIES_MAX`], [`RECEIVED_BYTES_LOW`]). A request whose body takes more than half of the bytes that are
-/// still free gets 429. So does a request whose head is above
-/// [`FIELD_LIST_BYTES_MAX`](crate::http2::limits::FIELD_LIST_BYTES_MAX), if head and body take more than that. So small
-/// requests find room beside large ones. Requests of a front proxy that have long heads and no body may hold only a
-/// quarter of the bytes.
+/// The bytes of waiting requests are limited too. On an HTTP/2 connection, they may hold as many bytes as its unserved
+/// requests ([`CONNECTION_BODIES_MAX`], [`RECEIVED_BYTES_LOW`]). A request whose body takes more than half of the bytes
+/// that are still free gets 429. So small requests find room beside large ones. The head counts with the body if it is
+/// above [`FIELD_LIST_BYTES_MAX`](crate::http2::limits::FIELD_LIST_BYTES_MAX). Requests of a front proxy that have long
+/// heads and no body may hold only a quarter of the bytes.
 pub const WAITING_FOR_KEY_MAX: usize = 4_096;
 
-/// Maximum number of requests on all connections that wait until this replica has applied the newest entries of the
-/// journal. Further requests get 429.
+/// Maximum number of requests on all connections that wait until this replica has applied the newest changes of other
+/// replicas. Further requests get 429.
 pub const WAITING_TO_CATCH_UP_MAX: usize = 65_536;
 
 /// Maximum number of requests on all connections that create a Lease and wait for its namespace. Further requests get
@@ -403,7 +404,8 @@ pub const LINGER_MS_MAX: u64 = 1_000;
 pub const JOB_MS_MAX: u64 = 60_000;
 
 /// Interval of the checks for long responses that are past [`JOB_MS_MAX`] or unread, in ms. If two checks find that a
-/// response waits for its peer and has made no progress, another user may get its permit.
+/// response waits for its peer and has made no progress, another user may get its permit: its place among the
+/// concurrent long responses.
 pub const JOBS_CHECK_MS: u64 = 1000;
 
 /// Time for which a request to create a Lease waits for its namespace, in ms. kube-apiserver may not have reported a
@@ -415,8 +417,9 @@ pub const NAMESPACE_WAIT_MS: u64 = 500;
 /// kube-apiserver's `--request-timeout`.
 pub const WRITE_WAIT_MS_MAX: u64 = 60_000;
 
-/// Longest wait of a request until this replica has applied the newest entries of the journal, or until a round of a
-/// takeover is complete, in ms; then the response is 504.
+/// Longest wait of a request until this replica has applied the newest entries of the journal, in ms; then the response
+/// is 504. The limit also applies to a request that waits for the next copy of kube-apiserver's Leases during a
+/// takeover.
 pub const BARRIER_WAIT_MS_MAX: u64 = 10_000;
 
 /// Longest wait of a read until this replica has reached the requested `resourceVersion`, in ms; then the response is
@@ -426,8 +429,8 @@ pub const VERSION_WAIT_MS_MAX: u64 = 3_000;
 /// Interval of the checks for requests that are past their deadline, in ms.
 pub const WAIT_LOOK_MS: u64 = 250;
 
-/// Shortest default timeout of a watch, in seconds. The longest default timeout is twice as long. The value is the
-/// default of kube-apiserver's `--min-request-timeout`.
+/// Shortest default timeout of a watch, in seconds. The server chooses the default of each watch at random, between
+/// this value and twice this value. The value is the default of kube-apiserver's `--min-request-timeout`.
 pub const WATCH_SECONDS_MIN: u64 = 1800;
 
 /// Seconds between two bookmarks of one watch. kube-apiserver has the same interval.
@@ -439,16 +442,17 @@ pub const ACCEPT_PAUSE_MS: u64 = 100;
 /// Minimum interval between two log lines of a warning that peers can cause, in ms.
 pub const TOLD_AGAIN_MS: u64 = 60_000;
 
-/// Time for which a replica is not current until it sends its clients to other replicas, in ms. A table is current
-/// for 5 s after its last contact with etcd. So leaders, whose renew deadline is 10 s, reach another replica in time.
+/// Time from the moment at which a replica is no longer current until it sends its clients to other replicas, in ms. A
+/// table is current for 5 s after its last contact with etcd. So leaders, whose renew deadline is 10 s, reach another
+/// replica in time.
 pub const MOVE_AFTER_MS: u64 = 3_000;
 
 /// Interval at which a replica that stays cut off from etcd sends its clients to other replicas again, in ms. A client
 /// may have connected to this replica anew, before the cluster stopped routing connections to it.
 pub const MOVE_EVERY_MS: u64 = 30_000;
 
-/// Time that an orderly stop waits for requests in flight, in ms. The stop takes longer if some connections still wait
-/// for their end by then.
+/// Longest time that an orderly stop waits for requests in flight, in ms. If some connections still wait for their
+/// close by then, the stop takes longer.
 pub const SHUTDOWN_MS_MAX: u64 = 3_000;
 
 const _: () = assert!(HEAD_BYTES_MAX >= TARGET_BYTES_MAX);

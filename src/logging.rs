@@ -26,8 +26,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts the log of this process. The log ends when the guard is dropped. The drop waits a moment until queued lines
-/// are written.
+/// Starts the log of this process. The log ends when the guard is dropped. The drop waits until queued lines are
+/// written, for a second at most.
 ///
 /// # Errors
 /// The thread cannot be started, or the process has a log already.

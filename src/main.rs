@@ -318,9 +318,9 @@ fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
 }
 
 /// Stops the server gracefully on the first SIGTERM or SIGINT. The second one ends the process at once, with exit
-/// status 128 plus the signal's number, as in a shell. While `shutdown` is empty, no server runs yet, and the first one
-/// ends the process too. Without this, a process with PID 1 would ignore these signals during the start. SIGHUP,
-/// SIGUSR1 and SIGUSR2 are ignored. By default these signals would end the process.
+/// status 128 plus the signal's number, as in a shell. While `shutdown` is empty, no server runs yet, and even the
+/// first one ends the process at once. Without a handler, a process with PID 1 would ignore SIGTERM and SIGINT during
+/// the start. SIGHUP, SIGUSR1 and SIGUSR2, which would end the process by default, have no effect.
 fn stop_on_signals(shutdown: Arc<OnceLock<ShutdownHandle>>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let wait = move || {
@@ -343,7 +343,8 @@ fn stop_on_signals(shutdown: Arc<OnceLock<ShutdownHandle>>) -> io::Result<()> {
 }
 
 /// Ends the process [`REPORT_MAX`] after a panic at the latest. If nobody reads standard error, the log's thread may
-/// hold its lock for ever. The message about the panic would then wait for the lock, with the listeners open.
+/// hold the lock of standard error for ever. The message about the panic would then wait for that lock, with the
+/// listeners open.
 fn bound_panics() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
@@ -353,17 +354,18 @@ fn bound_panics() {
                 process::abort();
             }
         };
-        // Without the thread, the message may wait for ever. Nothing else can report the panic.
+        // If the thread cannot start, the message may wait for ever. Nothing else can report the panic, so the message
+        // is printed all the same.
         _ = thread::Builder::new().name("panic".to_owned()).spawn(watch);
         print(panicked);
         drop(printing);
     }));
 }
 
+/// Raises the soft limit of open files to the hard limit: only programs that call `select(2)` need a low soft limit.
 /// Returns the maximum number of connections: `wanted`, or fewer if the limit of open files is lower. At the maximum,
 /// the server evicts an anonymous peer for a new one (`Server::make_place`). If the process instead ran out of file
-/// descriptors, `accept` would fail, and no new peer would get in. Raises the soft limit of open files to the hard
-/// limit. The soft limit is low only for programs that call `select(2)`.
+/// descriptors, `accept` would fail, and no new peer would get in.
 fn connections_max(wanted: usize) -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let is_lifted = current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
@@ -404,8 +406,8 @@ impl Failure {
         Self { line: one_line(&why.to_string()), status: STATUS_FAILED }
     }
 
-    /// Prints the line. If nobody reads standard error, the log's thread may hold its lock for ever. So a separate
-    /// thread prints, and the program ends after [`REPORT_MAX`] at the latest.
+    /// Prints the line. If nobody reads standard error, the log's thread may hold the lock of standard error for ever.
+    /// So a separate thread prints, and the program ends after [`REPORT_MAX`] at the latest.
     fn report(&self) -> ExitCode {
         let line = format!("{PROGRAM}: {}\n", self.line);
         let print = move || _ = io::stderr().write_all(line.as_bytes());
@@ -427,10 +429,10 @@ impl Failure {
 const DATA_DIR: &str = "data";
 /// Exit status of a failure if the command line is correct.
 const STATUS_FAILED: u8 = 1;
-/// Longest wait until the line about a failure is printed.
+/// Longest wait until the line about a failure, or the message about a panic, is printed.
 const REPORT_MAX: Duration = Duration::from_secs(1);
-/// Open files that are not connections of clients, such as standard streams, listeners, the poll and its waker, the
-/// signals' pipe, the store, and connections to etcd.
+/// Number of open files reserved for other purposes than connections of clients. Examples are standard streams,
+/// listeners, the poll and its waker, the signals' pipe, the store, and connections to etcd.
 const FILES_RESERVED: u64 = 32;
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::fmt;
 pub const GROUP: &str = "coordination.k8s.io";
 /// The preferred version of [`GROUP`].
 pub const VERSION: &str = "v1";
-/// API group of the canary. Before a switch, the command `takeover` creates an APIService for this group for a moment.
-/// The APIService shows the command whether each kube-apiserver can forward requests to this server.
+/// API group of the canary. Before it moves the Leases, the command `takeover` creates an APIService for this group for
+/// a moment. By this APIService, the command finds out whether each kube-apiserver can forward requests to this server.
 pub const CANARY_GROUP: &str = "canary.coordination-apiserver.io";
 /// Group and version of the canary, as in `apiVersion`.
 pub const CANARY_API_VERSION: &str = "canary.coordination-apiserver.io/v1";

@@ -24,7 +24,7 @@ pub(crate) struct Transport {
     is_end_near: bool,
     /// Whether the peer will send no more bytes.
     is_eof: bool,
-    /// The first bytes that the peer sent on a TLS connection.
+    /// The first bytes that the peer sent on a TLS connection. They show whether the peer speaks cleartext HTTP.
     first: First,
     /// Whether the peer speaks cleartext HTTP on a TLS port.
     is_misdirected: bool,
@@ -46,8 +46,8 @@ impl First {
     }
 
     /// Whether these bytes are the beginning of a cleartext request (Go, `net/http/server.go`,
-    /// `tlsRecordHeaderLooksLikeHTTP`). Fewer than five bytes suffice, because rustls may refuse a record before the
-    /// record's header is complete. No TLS record begins with a letter.
+    /// `tlsRecordHeaderLooksLikeHTTP`). Compares only the bytes received so far, since rustls may refuse a record
+    /// before its five-byte header is complete. Even one byte suffices, since no TLS record begins with a letter.
     fn begins_like_http(&self) -> bool {
         let begun = &self.bytes[..self.len];
         !begun.is_empty()
@@ -90,8 +90,8 @@ impl Transport {
     /// If rustls refuses the configuration.
     pub(crate) fn tls(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let mut session = ServerConnection::new(config).map_err(tls_error)?;
-        // rustls needs no limit of its own. The transport encrypts nothing until the previous encrypted bytes are
-        // sent, and the connection bounds its output.
+        // The buffers of rustls need no limit of their own. The transport encrypts nothing until the previous encrypted
+        // bytes are sent, and the connection bounds its output.
         session.set_buffer_limit(None);
         Ok(Self { tls: Some(Box::new(session)), ..Self::cleartext(socket) })
     }
@@ -260,7 +260,7 @@ impl Transport {
     }
 
     /// Sends as much of the alert of a failed TLS session as the socket takes, and closes the server's direction. A
-    /// peer that speaks cleartext HTTP gets an HTTP response.
+    /// peer that speaks cleartext HTTP gets an HTTP response instead of the alert.
     pub(crate) fn send_alert(&mut self) {
         if self.is_misdirected {
             let _ = write_socket(&self.socket, MISDIRECTED, &mut self.writable);
@@ -270,8 +270,8 @@ impl Transport {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Reads and drops the peer's input (RFC 9112 §9.6), as much as one turn of the event loop allows. Returns
-    /// `Ok(true)` at EOF.
+    /// Reads and drops the peer's input, as much as one turn of the event loop allows. Returns `Ok(true)` at EOF.
+    /// Closing the socket with unread input would send RST, and the peer could lose the last response (RFC 9112 §9.6).
     ///
     /// # Errors
     /// An error of the socket.
@@ -391,8 +391,8 @@ impl Read for SocketReader<'_> {
             0 if !*self.is_eof => Err(ErrorKind::WouldBlock.into()),
             read => {
                 self.first.push(&into[..read]);
-                // A short read means that the socket is empty, as in cleartext. The next read would return
-                // `WouldBlock`, or EOF if EOF is near.
+                // A short read has emptied the socket, as in cleartext, so the socket is no longer readable. But if EOF
+                // is near, the server must read on, since no event reports EOF again.
                 *self.readable &= read == into.len() || self.is_end_near;
                 Ok(read)
             }

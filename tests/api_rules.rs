@@ -76,7 +76,8 @@ fn a_deletion_that_removes_the_last_finalizers_follows_kube_apiserver() {
     let shown =
         call("DELETE", &format!("{path}?propagationPolicy=Background&dryRun=All"), "").expect_status(200, "dry");
     assert_eq!((shown.json()["kind"].as_str(), &shown.json()["metadata"]), (Some("Lease"), &json!({})));
-    // With a precondition on the version, kube-apiserver refuses each deletion that removes the last finalizers.
+    // kube-apiserver refuses a deletion that removes the last finalizers and has a precondition on the version, even on
+    // the current version.
     let version = old.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let options = json!({"propagationPolicy": "Background", "preconditions": {"resourceVersion": version}}).to_string();
     let refused = call("DELETE", &path, &options).expect_failure(409, "Conflict", &options);
@@ -206,8 +207,8 @@ fn an_invalid_include_object_is_refused_after_the_write() {
     let table = "Content-Type: application/json\r\nAccept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n";
     let target = format!("{}?includeObject=Nonsense", lease::collection("rows"));
     send("POST", &target, table, &lease::new("a")).expect_status(400, "POST");
-    // The POST created the Lease before the server checked `includeObject`. So this PUT is an update, which needs a
-    // resourceVersion.
+    // The server has refused the POST, but only after it had created the Lease: it checks `includeObject` last. So this
+    // PUT is an update, which needs a resourceVersion.
     let yaml = "Content-Type: application/yaml\r\n";
     send("PUT", &lease::path("rows", "a"), yaml, "{metadata: {name: a}}").expect_status(422, "PUT without a version");
     call("GET", &lease::path("rows", "a"), "").expect_status(200, "the Lease was created");
@@ -257,7 +258,8 @@ fn a_continue_token_of_one_namespace_omits_the_namespace() {
     let content: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(token).unwrap()).unwrap();
     assert_eq!(content["start"], "a\0");
 
-    // Earlier releases issued tokens with the namespace.
+    // Earlier releases of this server put the namespace into the token. Such a token is still valid, but only in its
+    // namespace.
     let with_namespace = json!({ "v": content["v"], "rv": content["rv"], "start": "token-one/a\0" });
     let with_namespace = BASE64_URL_SAFE_NO_PAD.encode(with_namespace.to_string());
     for (namespace, token) in [("token-one", token), ("token-one", with_namespace.as_str()), ("token-two", token)] {
@@ -293,7 +295,8 @@ fn a_watch_from_a_future_version_begins_and_ends_with_an_error() {
 
 #[test]
 fn a_read_of_a_future_version_waits_only_until_the_table_has_it() {
-    // A server of its own, since writes of other tests would raise the version.
+    // The test has its own server. On a shared server, writes of other tests would raise the version that the read
+    // waits for.
     let server = TestServer::start();
     let (mut reader, mut writer) = (server.client(), server.client());
     let target = lease::collection("awaited");
@@ -301,7 +304,7 @@ fn a_read_of_a_future_version_waits_only_until_the_table_has_it() {
     let next = lease::version(&created) + 1;
     let begun = Instant::now();
     reader.send(request("GET", &format!("{target}?resourceVersion={next}"), ""));
-    // The read arrives before the write.
+    // In this pause the read arrives at the server, before the write that it waits for.
     thread::sleep(Duration::from_millis(200));
     writer.call("POST", &target, &lease::new("b")).expect_status(201, "POST");
     let list = reader.recv("GET").expect_status(200, "a list").json();

@@ -56,9 +56,9 @@ fn only_the_front_proxy_may_name_users() {
     let all = collection("default");
     let mut aggregator = aggregated.aggregator();
     call(&mut aggregator, "GET", &all, "", MASTERS).expect_status(200, "as the front proxy");
-    // kube-apiserver has authorized the request, so the user's groups do not matter.
+    // kube-apiserver has already authorized a forwarded request, so this server does not check the user's groups.
     call(&mut aggregator, "GET", &all, "", &[("x-remote-user", "bob")]).expect_status(200, "as bob");
-    // Without a user the caller is anonymous, and a group is not a user.
+    // A request that names no user is anonymous, even if it names a group.
     call(&mut aggregator, "GET", &all, "", &[]).expect_failure(401, "Unauthorized", "without a user");
     call(&mut aggregator, "GET", &all, "", &MASTERS[1..]).expect_failure(401, "Unauthorized", "a group without a user");
     call(&mut aggregator, "GET", "/healthz", "", &[]).expect_status(200, "health");
@@ -92,8 +92,8 @@ fn only_the_front_proxy_may_name_users() {
     }
 }
 
-/// kube-apiserver, as the front proxy, does not forward redirects to its client. So the response to an old hash is the
-/// document itself.
+/// A client may request an OpenAPI document by a hash that is out of date. A front proxy does not forward redirects to
+/// its client. So this server must respond with the document itself.
 #[test]
 fn an_old_openapi_hash_does_not_redirect_the_front_proxy() {
     const DOCUMENT: &str = "/openapi/v3/apis/coordination.k8s.io/v1";
@@ -129,8 +129,8 @@ fn the_front_proxy_gets_no_100_continue() {
     assert_eq!((exchange.interim, exchange.head.map(|head| head.status)), (vec![], Some(409)), "HTTP/2");
 }
 
-/// kube-apiserver answers 503 to a client that asks for an upgrade, unless the response is 101 or an error. So the
-/// server must not carry out the request.
+/// If a client asks for an upgrade, kube-apiserver answers 503 unless this server's response is 101 or an error. So
+/// this server must refuse the request. Otherwise a client could get 503 for a write that has succeeded.
 #[test]
 fn an_upgrade_through_the_front_proxy_is_refused() {
     let aggregated = Aggregated::start();
@@ -183,7 +183,7 @@ fn a_node_changes_only_its_own_lease_aggregated_or_directly() {
     let (own, other) = (path("kube-node-lease", "n1"), path("kube-node-lease", "n2"));
     let leases = collection("kube-node-lease");
     let mut client = aggregated.aggregator();
-    // Two nodes share one connection.
+    // The requests of two nodes come over the one connection of the aggregator.
     call(&mut client, "POST", &leases, &new("n1"), &n1).expect_status(201, "its own");
     let lease = call(&mut client, "POST", &leases, &new("n2"), &n2).expect_status(201, "its own").json().to_string();
     let told = |got: Response, name: &str, why: &str| {
@@ -231,8 +231,8 @@ fn a_resumed_session_has_the_rights_of_its_certificate() {
         call(&mut client, "GET", "/apis", "", MASTERS).expect_status(200, "as the front proxy");
         assert_eq!(kind(&client), Some(expected));
     }
-    // The server no longer trusts the authority of the client's certificate. The client can still resume its TLS
-    // session, but the session proves no identity.
+    // Another authority replaces that of the client's certificate, so the server no longer trusts the certificate. The
+    // client can still resume its TLS session, but the session then proves no identity.
     aggregated.reload();
     aggregated.write("proxy.crt", Authority::new().pem());
     eventually("the other authority counts", || {
@@ -260,7 +260,8 @@ fn certificates_are_replaced_while_a_connection_is_open() {
     eventually("the invalid file is counted", || {
         Exposition::of(open.call("GET", "/metrics", "")).count("coordination_certificate_reload_errors_total", &[]) == 1
     });
-    // A client configuration without sessions prevents resumption, so that the server sends its certificate.
+    // Each call has a new client configuration, which has no TLS session to resume. So the server sends its
+    // certificate.
     let fresh = || {
         let mut client = aggregated.connect(AUTHORITY.client_config("admin", &["system:masters"]));
         client.call("GET", "/apis", "").expect_status(200, "on a new connection");
@@ -278,7 +279,7 @@ fn certificates_are_replaced_while_a_connection_is_open() {
     open.call("GET", "/healthz", "").expect_status(200, "on the connection from before");
     let mut new = aggregated.connect(others.client_config("admin", &["system:masters"]));
     new.call("GET", &path("default", "a"), "").expect_status(200, "of the other authority");
-    // The change is reverted, as a rollback of a rollout does.
+    // The first authority returns, as when an operator rolls the change back.
     aggregated.write("ca.crt", AUTHORITY.pem());
     eventually("the first authority counts again", || open.call("GET", &path("default", "a"), "").status() == 200);
 }
@@ -340,7 +341,7 @@ fn a_lease_is_created_only_in_an_active_namespace() {
         assert_eq!(response.head.field("warning").is_some(), warns, "{namespace}");
     }
     client.call("POST", &collection("here"), &new("b")).expect_status(201, "in an existing namespace");
-    // Existing Leases can be read, changed and deleted.
+    // Leases that exist in a deleted namespace can still be read, changed and deleted.
     let left = client.call("GET", &path("gone", "a"), "").expect_status(200, "an existing Lease").json();
     client.call("PUT", &path("gone", "a"), &left.to_string()).expect_status(200, "an existing Lease");
     let renewed = r#"{"spec":{"renewTime":"2026-01-01T00:00:00.000000Z"}}"#;
@@ -358,7 +359,8 @@ fn a_creation_waits_a_moment_for_its_namespace() {
     client.call("POST", &collection("never"), &new("a")).expect_failure(404, "NotFound", "one that never comes");
     assert!(begun.elapsed() >= WAIT, "answered after {:?}", begun.elapsed());
 
-    // Two creations wait over each protocol. Later requests do not wait for them.
+    // One creation waits over HTTP/1.1, and three wait over HTTP/2. A later request on another HTTP/2 stream does not
+    // wait for them. One of the three is for a namespace that never appears, so it must end last.
     let mut attempt = 0;
     eventually("a namespace appears while creations wait for it", || {
         attempt += 1;

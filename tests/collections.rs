@@ -79,7 +79,7 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
     // The precondition fits the first Lease, which is deleted. It does not fit the second one, which ends the request.
     let version = created[0]["metadata"]["resourceVersion"].as_str().unwrap();
     let body = preconditions(&json!({"resourceVersion": version}));
-    // A dry run gives the same response and deletes nothing.
+    // A dry run gets the same refusal, and deletes nothing.
     for target in [format!("{target}?dryRun=All"), target.clone()] {
         let body = if target.ends_with("All") {
             json!({"preconditions": {"resourceVersion": version}, "dryRun": ["All"]}).to_string()
@@ -96,7 +96,7 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
         assert_eq!(names(&left).len(), if target.ends_with("All") { 4 } else { 3 });
     }
 
-    // With a selector for one name, the precondition applies to that Lease.
+    // With a selector for one name, the precondition applies only to the Lease of this name.
     let body = preconditions(&json!({"uid": uid(2)}));
     let one = format!("{target}?fieldSelector=metadata.name%3Dlease-00002");
     let deleted = server.client().call("DELETE", &one, &body).expect_status(200, &one).json();
@@ -124,7 +124,8 @@ fn a_deletion_of_many_steps_can_still_be_refused() {
     let refused = ["verb=\"DELETECOLLECTION\"", "code=\"409\""];
     assert_eq!(metrics.count("apiserver_request_total", &refused), 2);
 
-    // One request deletes all except the first Lease, over either protocol. The response lists them.
+    // One request deletes all Leases except the first one, after dry runs over both protocols. The response lists the
+    // deleted Leases.
     let others = format!("{target}?fieldSelector=metadata.name%21%3D{first}");
     let [dry, _] = both(&server, "DELETE", &others, r#"{"dryRun":["All"]}"#);
     assert_eq!(names(&dry.expect_status(200, "dry").json()).len(), MANY - 1);
@@ -159,14 +160,14 @@ fn a_limited_deletion_continues_with_its_token() {
     assert_eq!((names(&deleted).len(), deleted["metadata"].get("continue")), (4, None));
 }
 
-/// Two collections: 640 small Leases, whose deletion makes more events than the event log keeps, and 40 large ones,
-/// whose deletion makes more bytes.
+/// Two collections. The deletion of 640 small Leases makes more events than the event log keeps. The deletion of 40
+/// large Leases makes events with more bytes than the event log keeps.
 #[test]
 fn a_deletion_larger_than_the_event_log_reaches_every_watcher() {
     const WINDOW: usize = 64;
     const WINDOW_BYTES: usize = 512 * 1024;
-    // More bytes than the event log keeps, but fewer than the kernel buffers for a slow watcher. The server does not
-    // wait for slow watchers.
+    // The events of each deletion exceed the event log, but fit into the kernel's buffers for a slow watcher. The
+    // server does not wait for slow watchers.
     for (count, holder_bytes) in [(WINDOW * 10, 10), (40, 40_000)] {
         let server = TestServer::start_with(Config {
             watch_window_events: WINDOW,
@@ -355,7 +356,7 @@ fn long_lists_are_compressed_on_request() {
             assert_eq!(packed.head.field("content-type"), plain.head.field("content-type"));
         }
     }
-    // The list comes in chunks, none larger than a step's output.
+    // The server makes the list in steps. Each chunk of the response has the output of at most one step.
     let mut client = server.client();
     client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n"));
     assert!(client.try_recv_head().unwrap().is_chunked());
@@ -444,7 +445,8 @@ fn the_number_of_concurrent_compressions_is_limited() {
     eventually("others get it plain", || {
         let is_plain = !is_packed();
         if !is_plain {
-            // A list that `is_packed` requested may have a compressor that a list of the idle client was to get.
+            // The list that `is_packed` requested may have taken the compressor from a list of the idle client. So the
+            // idle client requests another list.
             ask(1);
         }
         is_plain

@@ -200,7 +200,7 @@ fn a_request_waits_for_at_most_one_slow_request() {
         waited_for.sort_unstable();
         waited_for
     });
-    // This thread may not get a core in time. Meanwhile the server serves more slow requests. So the test checks the
-    // median.
+    // On a busy machine, this thread may wait for a core while the server serves further slow requests. So the test
+    // checks the median.
     assert!(waited_for[waited_for.len() / 2] <= 3, "slow requests between two others: {waited_for:?}");
 }

@@ -93,7 +93,8 @@ fn discovery_is_served_in_every_format() {
     let aggregated = get("/apis", &format!("Accept: {accept}\r\n")).expect_status(200, &accept);
     assert_eq!(aggregated.head.field("content-type"), Some(accept.as_str()));
     assert!(aggregated.body.starts_with(b"k8s\0"));
-    // Only lists of groups have the aggregated form, and discovery has no Table form.
+    // A list of resources has no aggregated form: only lists of groups have one. No discovery document has a Table
+    // form.
     for accept in [V2, "application/json;as=Table;g=meta.k8s.io;v=v1"] {
         let fields = format!("Accept: {accept}\r\n");
         let status = get(PATH, &fields).expect_failure(406, "NotAcceptable", accept).json();
@@ -107,7 +108,7 @@ fn aggregated_discovery_is_served_in_both_versions() {
     for (accept, version, content_type) in [
         (V2.to_owned(), "v2", V2),
         (V2BETA1.to_owned(), "v2beta1", V2BETA1),
-        // The values of kube-apiserver's aggregator and of client-go.
+        // The values of `Accept` that kube-apiserver's aggregator and client-go send.
         (format!("{V2},{V2BETA1}"), "v2", V2),
         (format!("{V2},{V2BETA1},application/json"), "v2", V2),
     ] {
@@ -131,7 +132,7 @@ fn aggregated_discovery_is_served_in_both_versions() {
         assert_eq!(api.head.field("content-type"), Some(content_type));
         assert_eq!(api.json()["items"], json!([]));
     }
-    // With a trailing slash, the path gives only the list of groups, not the aggregated form.
+    // With a trailing slash, `/apis` gives only the list of groups, not the aggregated form.
     for path in ["/apis/", "/apis%2F"] {
         get(path, &format!("Accept: {V2}\r\n")).expect_status(406, "aggregated alone");
     }
@@ -167,7 +168,8 @@ fn a_matching_etag_is_answered_with_304() {
 #[test]
 fn openapi_v3_is_found_by_its_index_and_may_be_cached() {
     const PATH: &str = "/openapi/v3/apis/coordination.k8s.io/v1";
-    // The index ignores `Accept`, and its Content-Type is not JSON, though its content is.
+    // The index of the OpenAPI documents, `/openapi/v3`, ignores `Accept`. Its Content-Type is not JSON, though its
+    // content is.
     for accept in ["", "Accept: application/yaml\r\n", "Accept: text/plain\r\n"] {
         let index = get("/openapi/v3", accept).expect_status(200, accept);
         assert_eq!(index.head.field("content-type"), Some("text/plain; charset=utf-8"));
@@ -193,7 +195,8 @@ fn openapi_v3_is_found_by_its_index_and_may_be_cached() {
     let renew_time =
         &document["components"]["schemas"]["io.k8s.api.coordination.v1.LeaseSpec"]["properties"]["renewTime"];
     assert_eq!(renew_time["allOf"][0]["$ref"], "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime");
-    // The members of an object have a default. The items of an array and the values of a map have none.
+    // In the OpenAPI document, the members of an object have a default. The items of an array and the values of a map
+    // have none.
     let member = |kind: &str, name: &str| {
         document["components"]["schemas"][format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")]["properties"][name]
             .clone()
@@ -303,7 +306,8 @@ fn health_endpoints_answer_like_kube_apiserver() {
 fn a_server_that_stops_is_not_ready() {
     let server = TestServer::start();
     let mut client = server.client();
-    // The first half of a request. The server still responds to a request that has begun before the stop.
+    // The client has sent the first half of a request when the stop begins. The server still responds to such a
+    // request.
     client.send("GET /readyz HTTP/1.1\r\n");
     get_on(&mut server.client(), "/readyz", "").expect_status(200, "before");
     server.shutdown_handle().shutdown();
@@ -348,7 +352,7 @@ fn metrics_count_requests_events_and_leases() {
 
     let options = "watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
     let mut watch = Watch::open(&server.endpoint(), &format!("{collection}?{options}"));
-    // Three objects and the bookmark after them.
+    // The watch sends three objects, and then a bookmark.
     (0..4).for_each(|_| drop(watch.next()));
 
     let after = scrape(&mut client);

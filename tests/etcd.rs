@@ -233,17 +233,19 @@ fn pass_on(mut from: &TcpStream, mut to: &TcpStream, hangs: &AtomicBool) -> io::
     }
 }
 
-/// The connections to the member stay open, so only the missing answers and events show that it hangs.
+/// The connections to the etcd member stay open, so only the missing answers and events show that the member hangs.
 #[test]
 fn a_hanging_member_delays_writes_by_about_a_second_at_most() {
     let Some(etcd) = Etcd::start(&[]) else { return };
     let relay = Relay::start(&etcd);
-    // Both addresses lead to the same member. The replica uses the first one as long as the relay passes bytes on.
+    // Both addresses lead to the same etcd member. The replica uses the first one, the relay's, as long as the relay
+    // passes bytes on.
     let servers = format!("http://{},{}", relay.address, etcd.url());
     let replica = Process::start(&["--storage=etcd", "--etcd-servers", &servers], FILES_MAX);
     let mut client = client(&replica);
     let mut watch = Watch::open(replica.endpoint(), &format!("{}?watch=true", collection(NAMESPACE)));
-    // HTTP/2 PINGs notice the silence two seconds after the last answer, which is the event of this creation.
+    // The replica's HTTP/2 PINGs detect a hanging connection only two seconds after the last answer. The last answer
+    // here is the event of this creation. The creations below must not wait that long.
     let mut created = create(&mut client, "before");
     relay.hang();
     for name in ["a", "b"] {
@@ -264,7 +266,8 @@ fn a_replica_cut_off_from_etcd_sends_its_clients_to_others() {
         Process::start(&["--storage=etcd", "--etcd-servers", &format!("http://{}", relay.address)], FILES_MAX);
     let other = replica(&etcd);
     let created = create(&mut client(&cut_off), "a");
-    // By now the first replica has read the identity Lease of the other one.
+    // In this time, the first replica reads the identity Lease of the other one. A replica sends its clients away only
+    // if it knows of another replica.
     thread::sleep(Duration::from_secs(2));
     let mut kept = client(&cut_off);
     kept.call("GET", &path(NAMESPACE, "a"), "").expect_status(200, "before");
@@ -281,7 +284,7 @@ fn a_replica_cut_off_from_etcd_sends_its_clients_to_others() {
     let mut watch = Watch::open(other.endpoint(), &target);
     let made = create(&mut client(&other), "b");
     assert_eq!(watch.next()["object"], made);
-    // The replica still serves what it has.
+    // The replica without etcd still serves reads that accept any version (`resourceVersion=0`).
     let old = format!("{}?resourceVersion=0", path(NAMESPACE, "a"));
     client(&cut_off).call("GET", &old, "").expect_status(200, "version 0");
 }
@@ -322,8 +325,8 @@ fn a_replica_behind_the_etcd_compaction_reloads() {
     let [one, other] = [replica(&etcd), replica(&etcd)];
     create(&mut client(&one), "before");
     other.signal("STOP");
-    // The restart of etcd ends the connection of the stopped replica. So the entries cannot wait in a buffer of its
-    // socket.
+    // The restart of etcd ends the connection of the stopped (SIGSTOP) replica. So the entries of the creations below
+    // cannot wait in a buffer of its socket.
     etcd.restart(Duration::ZERO);
     for at in 0..10 {
         create(&mut client(&one), &format!("l{at}"));
@@ -437,13 +440,14 @@ fn the_reservation_of_locks_begins_on_all_replicas_at_once() {
         .call("GET", &path("kube-node-lease", "node"), "")
         .expect_status(200, "the other replica has the Lease");
     let lock = r#"{"metadata":{"name":"lock"},"spec":{"holderIdentity":"a"}}"#;
-    // The period of reservations, one second, is over on both replicas. It began on `other` when `other` received the
-    // node's Lease. Otherwise this first request for a lock would begin it, and would get 429.
+    // For one second (`--reclaim-seconds`), each replica lets only the former holder of a lock create the lock. On
+    // `other`, this second began when `other` received the node's Lease, and it is over after this pause. If the second
+    // began only with the request below, this request would get 429.
     thread::sleep(Duration::from_millis(1100));
     client(&other).call("POST", &collection(NAMESPACE), lock).expect_status(201, "the reservation is over");
 }
 
-/// One replica loads the store again, while both replicas reserve locks for their former holders.
+/// One replica loads the store again while both replicas reserve locks: only the former holder of a lock may create it.
 #[test]
 fn a_reload_does_not_end_the_reservation_of_locks() {
     let Some(mut etcd) = Etcd::start(&[]) else { return };
@@ -473,7 +477,7 @@ fn a_full_etcd_refuses_creations_and_keeps_leases() {
     let Some(etcd) = Etcd::start(&["--quota-backend-bytes=4194304"]) else { return };
     let replica = replica(&etcd);
     let kept = create(&mut client(&replica), "kept");
-    // Another product fills etcd.
+    // Keys outside of the store's prefix, as of another product, fill etcd.
     let large = vec![b'x'; 1 << 20];
     for at in 0..8 {
         etcd.call("kv/put", &put(&format!("/other/{at}"), &large));

@@ -158,8 +158,8 @@ fn unread_lists_of_one_user_take_no_permits_of_others() {
                     .expect_status(201, user);
             }
         }
-        // A peer with a certificate of `mallory` is the same user as the aggregated `mallory`, so it has no permit
-        // left.
+        // A direct client with a certificate of `mallory` is the same user as the `mallory` of the forwarded requests.
+        // The unread lists hold all permits of this user, so the direct client gets none.
         let admin = aggregated.endpoint(AUTHORITY.client_config("mallory", &["system:masters"]));
         let mut admin = Http2Client::open(&admin);
         let target = lease::collection(NAMESPACE);
@@ -180,9 +180,9 @@ fn unread_lists_lose_their_permits_to_other_users() {
         let mut client = Http2Client::open(&endpoint);
         let listed = call_as(&mut client, MANAGER, "GET", &lease::collection(NAMESPACE), "");
         listed.expect_status(200, "the cluster has a reserve");
-        // The first check may come right after the last progress of an unread list. After two more checks without
-        // progress, the list can lose its permit. Checks are `JOBS_CHECK_MS` apart, so each request gets a permit
-        // within five.
+        // Every `JOBS_CHECK_MS`, the server checks which lists make progress. The first check may come right after the
+        // last progress of an unread list. After two more checks without progress, the list can lose its permit. So
+        // each request gets a permit within the time of five checks.
         for user in ["alice", "bob"] {
             for query in ["", "?limit=1000", &format!("{INFORMER}&timeoutSeconds=1")] {
                 let waited = list_at_last(&mut client, user, query);
@@ -195,8 +195,7 @@ fn unread_lists_lose_their_permits_to_other_users() {
     expect_prompt("unread lists of five users", times);
 }
 
-/// The attack over HTTP/1.1: the attacker requests lists and watches, one on each socket, and does not read the
-/// sockets.
+/// Attackers request lists and watches over HTTP/1.1, one on each socket, and do not read the sockets.
 #[test]
 fn unread_http_1_1_sockets_lose_their_permits_to_other_users() {
     // The lists are longer than the buffers of a socket. So a list that is not read cannot end.
@@ -272,7 +271,7 @@ fn patch_long(endpoint: &Endpoint, attacker: u32, streams: usize) -> usize {
     while let Some(key) = keys.pop_front() {
         client.recv(key).expect_status(200, "a patch");
         patched += 1;
-        // On a busy machine, a hundred patches take longer than the three seconds.
+        // On a busy machine, three seconds may not suffice for [`PATCHES_MIN`] patches. Then the attack lasts longer.
         if begun.elapsed() < Duration::from_secs(3) || patched + keys.len() < PATCHES_MIN {
             keys.push_back(send(&mut client));
         }
@@ -280,8 +279,8 @@ fn patch_long(endpoint: &Endpoint, attacker: u32, streams: usize) -> usize {
     patched
 }
 
-/// Attacks through this number of kube-apiservers, each with one connection to the server. A renewal waits for one
-/// patch at a time, however many connections there are.
+/// Patches a long Lease through this number of kube-apiservers, each with one connection to the server. Checks that
+/// renewals are prompt meanwhile: a renewal may wait for one patch, but not for one from each connection.
 fn attack_with_patches(kube_apiservers: u32) {
     const STREAMS: usize = 16;
     let aggregated = Aggregated::start();

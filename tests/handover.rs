@@ -1,8 +1,9 @@
-//! The hand-over of Leases between this server and built-in storage in a real etcd. If this machine has no etcd, the
-//! tests of this file check nothing, or fail if `REQUIRE_ETCD` is set.
+//! The hand-over: the move of Leases between this server and built-in storage (kube-apiserver's own storage of Leases)
+//! in a real etcd. If this machine has no etcd, the tests of this file check nothing, or fail if `REQUIRE_ETCD` is set.
 //!
-//! Goal: no write is lost during the hand-over, and no lock has two holders. Method: each test writes to etcd as
-//! kube-apiserver would, and to the Lease of the hand-over as the commands would.
+//! Goal: no write is lost during the hand-over, and no lock has two holders. Method: each test writes Leases to etcd as
+//! kube-apiserver would. The commands `takeover` and `rollback` request each phase of the hand-over by a write to one
+//! Lease; so do the tests.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -60,8 +61,8 @@ fn copied_leases_keep_uids_and_accept_the_built_in_version_once() {
         rig.register(true);
         assert_eq!(rig.call("DELETE", &path_of_b, &delete).0, 429, "the precondition holds, and deletions wait");
         assert_eq!(rig.update(lease.clone(), &version.to_string(), renew), 200, "{storage}");
-        // The first renewal has changed the Lease. Only the copied state may be updated with its version of built-in
-        // storage, so a second update with this version is refused.
+        // An update may name the Lease's version of built-in storage only while the Lease is as it was copied. The
+        // first renewal has changed the Lease, so a second update with this version is refused.
         assert_eq!(rig.update(lease, &version.to_string(), |spec| spec["renewTime"] = LATER.into()), 409);
         rig.reach("serve", "serving");
         assert_eq!(rig.update(rig.lease("a"), &version.to_string(), renew), 409, "{storage}");
@@ -69,8 +70,8 @@ fn copied_leases_keep_uids_and_accept_the_built_in_version_once() {
     }
 }
 
-/// Goal: during a takeover, a client with an outdated version of built-in storage reads the Lease again, and a renewal
-/// with a version that the server has not imported yet succeeds.
+/// Goal: during a takeover, an update with an outdated version of built-in storage gets 409, so the client reads the
+/// Lease again. A renewal with a version that the server has not imported yet succeeds.
 #[test]
 fn versions_of_built_in_storage_are_compared_with_its_present_state() {
     for storage in ["memory", "disk", "etcd"] {
@@ -235,7 +236,8 @@ fn a_rollback_by_hand_ends_watches_in_a_quiet_cluster() {
         rig.put_built_in("a", "h", EARLY);
         rig.take_over();
         let mut watch = Watch::open(rig.server.endpoint(), &format!("{}?watch=1", collection(NAMESPACE)));
-        // Longer than the interval at which the server writes due changes to built-in storage.
+        // Longer than the interval at which the server writes due changes to built-in storage. So none is left to
+        // write.
         thread::sleep(Duration::from_millis(600));
         if is_deleted {
             rig.delete(API_SERVICE);
@@ -303,7 +305,9 @@ fn recreated_during_a_restart() -> Option<Rig> {
     Some(rig)
 }
 
-/// Goal: a server that serves after a takeover without etcd writes no plaintext beside encrypted Leases.
+/// Goal: if kube-apiserver encrypts the Leases in etcd, the server writes no plaintext Lease beside them. Method: the
+/// server begins to serve as after a takeover without access to the cluster's etcd, so it has not read the Leases
+/// before.
 #[test]
 fn nothing_is_written_beside_encrypted_leases() {
     let Some(rig) = Rig::start("memory") else { return };
@@ -364,7 +368,8 @@ fn a_rollback_writes_everything_back_and_sends_clients_to_built_in_storage() {
     assert_eq!(list("resourceVersion=0"), 429);
     assert_eq!(list("resourceVersion=42"), 429, "a version of built-in storage");
 
-    // The freeze survives a restart. It lasts until the next takeover, which imports built-in storage as it is then.
+    // A restart does not end the phase `freeze`: the server still refuses writes. The next takeover ends the phase, and
+    // imports the present content of built-in storage.
     rig.server.kill();
     rig.server.restart();
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("d")).0, 429);
@@ -406,7 +411,8 @@ fn a_restored_built_in_storage_gets_the_changes_since_the_backup_again() {
     let is_fed = |rig: &Rig| rig.built_in("a").is_some_and(|a| a.contains("other")) && rig.built_in("b").is_none();
     eventually("the changes are fed", || is_fed(&rig));
 
-    // Otherwise the server could notice the restore, and feed the changes, before the test looks.
+    // The server is paused. Otherwise it could notice the restore, and write the changes to built-in storage again,
+    // before the test looks.
     rig.server.signal("STOP");
     rig.etcd.restart_after(|data| {
         fs::remove_dir_all(data).expect("the data folder can be removed");
@@ -414,7 +420,7 @@ fn a_restored_built_in_storage_gets_the_changes_since_the_backup_again() {
     });
     assert!(!is_fed(&rig), "the backup has the former holder");
     rig.server.signal("CONT");
-    // The worker learns of the restore with its next request to etcd.
+    // The server learns of the restore with its next request to etcd, which this creation causes.
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("c")).0, 201);
     eventually("the changes are fed again", || is_fed(&rig));
 }
@@ -499,7 +505,7 @@ fn an_undone_takeover_keeps_the_writes_of_both_sides() {
     rig.etcd.signal("CONT");
     eventually("written-back", || rig.step() == "written-back");
     assert!(rig.built_in("b").expect("a Lease").contains("acquired there"));
-    // The renewal was written to built-in storage: the next import finds the same time there.
+    // The server has written the renewal to built-in storage, so the next import finds its time there.
     rig.register(false);
     rig.reach("import", "imported");
     assert_eq!(rig.lease("a")["spec"]["renewTime"], LATE);
@@ -529,8 +535,8 @@ fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
     }
 }
 
-/// Goal: the server copies renewals to built-in storage, for old watches, during the switch of the kube-apiservers. It
-/// also does so if it serves again after a rollback was abandoned.
+/// Goal: while the kube-apiservers switch to this server, it copies renewals to built-in storage, where watches from
+/// before the switch read them. It also does so if it serves again after a rollback was abandoned.
 #[test]
 fn renewals_are_fed_during_a_switch_and_after_an_abandoned_freeze() {
     let Some(rig) = Rig::start("disk") else { return };

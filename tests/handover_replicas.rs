@@ -1,5 +1,6 @@
-//! The hand-over of Leases with several replicas, which share a real etcd with a kube-apiserver. If this machine has no
-//! etcd, the tests of this file check nothing, or fail if `REQUIRE_ETCD` is set.
+//! The hand-over with several replicas: the move of Leases from or to built-in storage (kube-apiserver's own storage of
+//! Leases). The replicas share a real etcd with a kube-apiserver. If this machine has no etcd, the tests of this file
+//! check nothing, or fail if `REQUIRE_ETCD` is set.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -38,7 +39,8 @@ fn every_replica_agrees_with_built_in_storage() {
     }
 }
 
-/// Returns the end of a replica's name: its port. It orders replicas of one host, and the first one copies Leases.
+/// Returns the end of a replica's name: its port. The port orders replicas of one host, of which the first one copies
+/// Leases from and to built-in storage.
 fn name_end(server: &Process) -> String {
     server.secure_address().port().to_string()
 }
@@ -101,8 +103,8 @@ struct Lock {
 }
 
 impl Lock {
-    /// Acquires the lock at random times: reads it from built-in storage (kube-apiserver's own storage), and later
-    /// writes it there. If a client renews the lock at this server in between, the write must fail.
+    /// Acquires the lock at random times: reads it from built-in storage, and later writes it there. If a client renews
+    /// the lock at this server in between, the write must fail.
     fn acquire_until(&self, end: Instant, rig: &Rig) {
         while Instant::now() < end {
             thread::sleep(Duration::from_millis(fastrand::u64(..400)));
@@ -141,9 +143,10 @@ impl Lock {
     }
 }
 
-/// Goal: a renewal excludes an acquisition, and a read is current, on every replica. Method: clients write to both
-/// sides at random, while replicas are paused, or killed and started again at once. Some pauses of the replica that
-/// copies outlast its identity Lease. `HANDOVER_SECONDS` is the length of a longer run.
+/// Goal: on every replica, a renewal and an acquisition in built-in storage never both succeed, and a read is current.
+/// Method: clients renew at the replicas and acquire in built-in storage, at random times. Meanwhile replicas are
+/// paused, or killed and started again at once. Some pauses of the replica that copies outlast its identity Lease.
+/// `HANDOVER_SECONDS` is the length of a longer run.
 #[test]
 fn renewals_exclude_acquisitions_while_replicas_die() {
     let Some(mut rig) = Rig::start("etcd") else { return };
@@ -172,7 +175,7 @@ fn renewals_exclude_acquisitions_while_replicas_die() {
                     let (lock, endpoint) = (fastrand::usize(..locks.len()), fastrand::usize(..endpoints.len()));
                     match locks[lock].renew_at(&endpoints[endpoint], fastrand::u32(..1_000_000)) {
                         Ok(200) => _ = renewed.fetch_add(1, Ordering::Relaxed),
-                        // A replica that has just started refuses requests until it has loaded.
+                        // A replica that has just started refuses requests until it has loaded the store.
                         Ok(status) => assert!([409, 429, 503, 504].contains(&status), "{status}"),
                         Err(_) => thread::sleep(Duration::from_millis(50)),
                     }

@@ -99,7 +99,7 @@ fn a_pipeline_longer_than_every_buffer_is_served_as_fast_as_it_is_read() {
     let mut writer = socket.try_clone().unwrap();
     let sent = request("GET", &target, "").repeat(REQUESTS);
     let writing = thread::spawn(move || writer.write_all(&sent));
-    // Meanwhile the client reads nothing, so the server can fill all buffers between server and client.
+    // In this pause the client reads nothing, so the responses can fill all buffers between server and client.
     thread::sleep(Duration::from_millis(200));
     for number in 0..REQUESTS {
         let got = client.recv("GET").expect_status(200, &format!("request {number} of {REQUESTS}"));

@@ -316,7 +316,8 @@ fn a_refused_head_request_gets_no_response_body() {
 
 #[test]
 fn a_refusal_can_be_read_by_a_client_that_keeps_sending() {
-    // RFC 9112 §9.6: a reset, caused by data that the server has not read, could destroy the response.
+    // RFC 9112 §9.6: a reset, caused by data that the server has not read, could destroy the response. So the server
+    // reads on for some time after a refusal.
     let target = lease::collection("goes-on");
     let head = format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n");
     for _ in 0..10 {

@@ -134,7 +134,8 @@ fn the_flow_control_window_is_respected_to_the_octet() {
     let first = frames.recv_until(|frame| frame.frame_type == DATA);
     assert_eq!((first.payload.len(), first.ends_stream()), (10, false));
     frames.round_trip();
-    // RFC 9113 §6.9.2: the window is 0, then -6. After 7 more octets it is 1.
+    // The stream's window is used up. Because of the smaller initial window (4 instead of 10), it becomes -6 (RFC 9113
+    // §6.9.2). Two WINDOW_UPDATEs add 7 octets, so it becomes 1.
     frames.send([settings(&[(INITIAL_WINDOW_SIZE, 4)]), window_update(1, 3), window_update(1, 4)].concat());
     assert_eq!(frames.recv_until(|frame| frame.frame_type == DATA).payload.len(), 1);
     frames.send(settings(&[(INITIAL_WINDOW_SIZE, 100_000)]));
@@ -355,8 +356,8 @@ fn a_watch_may_be_the_request_that_upgrades() {
 
 #[test]
 fn requests_that_cannot_be_upgraded_are_answered_in_http_1_1() {
-    // Over TLS only ALPN decides (RFC 9113 §3.1). In cleartext HTTP2-Settings must occur exactly once (RFC 7540
-    // §3.2.1).
+    // None of these requests makes the server switch to HTTP/2. Over TLS only ALPN decides (RFC 9113 §3.1). In
+    // cleartext HTTP2-Settings must occur exactly once (RFC 7540 §3.2.1).
     let ask = |settings: &str| {
         format!(
             "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n{settings}\r\n"

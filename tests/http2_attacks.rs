@@ -35,8 +35,8 @@ const CPU_SECONDS_MAX: f64 = 3.0;
 /// Bytes of memory that an attack may cost, except for attacks on memory.
 const MEMORY_BYTES_MAX: usize = 24 << 20;
 
-/// Starts a server as a process, with these Leases in the namespace `n`. Each has the given length of its holder's
-/// name, in bytes. Also returns a client of the server.
+/// Starts a server as a process, with these Leases in the namespace `n`: the name of each, and the length of its
+/// holder's name in bytes. Also returns a client of the server.
 fn start(leases: &[(&str, usize)]) -> (Process, Http2Client) {
     let process = Process::start(&[], 1024);
     let mut client = Http2Client::open(process.endpoint());
@@ -187,7 +187,7 @@ fn long_heads_on_a_new_connection_of_a_front_proxy() {
         statuses.insert(head.stream, status);
     }
     assert_eq!(statuses, expected);
-    // Any other peer sends only its own requests. Such a head ends its connection.
+    // Any peer other than a front proxy sends only its own requests, so such a head ends its connection.
     let mut frames = Frames::open(&aggregated.endpoint(AUTHORITY.client_config("admin", &["system:masters"])));
     frames.send(in_continuations(1, &heads[0]));
     assert_eq!(frames.recv_goaway(), CALM);
@@ -219,17 +219,19 @@ fn waiting_reads_with_long_heads_are_limited() {
     let aggregated = Aggregated::start();
     let target = format!("{}?resourceVersion=9999999999999999", lease::collection("n"));
     let request = request_block("GET", &target, &[("x-remote-user", "alice")]);
-    // The field enters the dynamic table, and 61 octets refer to it. The list counts 62 fields of 4,033 octets.
+    // The field enters the dynamic table, and 61 octets refer to it. So the decoded field list has 62 fields of 4,033
+    // octets each (RFC 9113 §6.5.2 adds 32 to name and value).
     let mut field = literal("a", &"v".repeat(4_000));
     field[0] = 0x40;
     let block = [&request[..], &field, &[0x80 | 62; 61]].concat();
-    // A direct client could send this head: 15 fields. Without the limit, 600 of them would fill the bytes.
+    // This head has only 15 long fields, so a direct client could send it too. Without the limit, 600 such requests
+    // would use up all bytes that waiting requests of one connection may have.
     let shorter = [&request[..], &field, &[0x80 | 62; 14]].concat();
     let fit = u32::try_from(BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 4 / (62 * 4_033)).unwrap();
     let mut frames = Frames::open(&aggregated.aggregator_endpoint());
     let requests = (0..fit + 5).flat_map(|n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &block));
     frames.send(requests.collect::<Vec<_>>());
-    // The waiting requests get their responses later.
+    // The first response is that to a refused request: the waiting requests get theirs later.
     let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
     assert_eq!(frames.status_of(&head), 429);
     assert!((2 * fit - 10..2 * fit + 5).contains(&head.stream), "{head:?}, {fit} fit");
@@ -240,7 +242,7 @@ fn waiting_reads_with_long_heads_are_limited() {
     let write = request_block("POST", &lease::collection("n"), &[("x-remote-user", "alice")]);
     let body = frame(DATA, END_STREAM, stream, lease::new("a").as_bytes());
     frames.send([frame(HEADERS, END_HEADERS, stream, &write), body].concat());
-    // Each head is decoded, since later heads refer to its fields.
+    // The head of each response is decoded, since later heads refer to its fields.
     let (mut at, mut status) = (0, 0);
     while at != stream {
         let head = frames.recv_until(|frame| frame.frame_type == HEADERS);

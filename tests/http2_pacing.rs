@@ -106,9 +106,9 @@ fn heads(mut octets: &[u8]) -> Vec<(u8, u32)> {
     heads
 }
 
-/// A connection is full if its complete requests take half of its bytes. On a full connection, long requests need not
-/// wait for short ones. Incomplete bodies must not make a connection full: the short request is answered before the two
-/// long patches.
+/// A connection is full if its complete requests take half of the bytes that it may hold. On a full connection, long
+/// requests need not wait for short ones. Incomplete bodies must not make a connection full. So the short request here
+/// is answered before the two long patches.
 #[test]
 fn incomplete_bodies_beside_long_requests() {
     let mut connection = InMemory::new();
@@ -137,8 +137,8 @@ fn incomplete_bodies_beside_long_requests() {
     assert_eq!(answered, [(HEADERS, last + 4)]);
 }
 
-/// YAML of 16 KiB takes milliseconds, for example. So a request with such a body waits for the other requests of its
-/// connection.
+/// The server takes milliseconds for a long body, for example to parse 16 KiB of YAML. So a request with such a body
+/// waits for the other requests of its connection.
 #[test]
 fn long_bodies_wait_for_the_other_requests_of_their_connection() {
     let answered = |out: &[u8]| {
@@ -162,7 +162,7 @@ fn a_slow_body_resets_only_its_stream() {
     let mut connection = InMemory::new();
     connection.recv(&[hello(&[]), post(1), frame(DATA, 0, 1, b"{")].concat());
     assert_eq!(connection.patience_ms(), BODY_MS_MAX);
-    // A single octet does not extend the deadline.
+    // A single octet of the body does not extend the deadline.
     connection.now.ms += BODY_MS_MAX / 2;
     connection.recv(&frame(DATA, 0, 1, b" "));
     assert_eq!(connection.patience_ms(), BODY_MS_MAX / 2);
@@ -180,7 +180,7 @@ fn a_slow_reader_resets_only_its_stream() {
     // The window of the next stream is too small for its response.
     connection.recv(&[get(3, "/version"), window_update(3, 5)].concat());
     assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX);
-    // A single octet does not extend the deadline.
+    // A single octet of window does not extend the deadline.
     connection.now.ms += WRITE_STALL_MS_MAX / 2;
     connection.recv(&window_update(3, 1));
     assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX / 2);
@@ -290,7 +290,7 @@ fn large_heads_of_an_anonymous_peer_are_served_before_they_exceed_the_limit() {
     let body_follows = request(83, "POST", "/healthz", &[], false);
     let out = heads(&connection.recv(&[asked, body_follows].concat()));
     assert_eq!(out.iter().filter(|(frame_type, _)| *frame_type == HEADERS).count(), 40, "{out:?}");
-    // Served heads no longer count towards the limit when the body of the last request must wait.
+    // The heads of the 40 served requests no longer count towards the limit. So the last request may have a body.
     let out = heads(&connection.recv(&frame(DATA, END_STREAM, 83, b"{}")));
     assert_eq!(out.first(), Some(&(HEADERS, 83)), "{out:?}");
 }
@@ -333,7 +333,7 @@ fn the_largest_waiting_body_is_refused_when_another_arrives() {
     assert_eq!(ended(&out), 1, "one of eleven");
     assert!(!heads(&out).contains(&(GOAWAY, 0)));
     assert!(String::from_utf8_lossy(&out).contains("please try again later"));
-    // A small body is accepted, however little room there is.
+    // A small body is accepted, however few further bytes may wait on the connection.
     let out = connection.recv(&[post(last), frame(DATA, END_STREAM, last, lease::new("a").as_bytes())].concat());
     assert_eq!((heads(&out).last(), ended(&out)), (Some(&(DATA, last)), 0), "{:?}", heads(&out));
     assert!(connection.service.table.find("n", "a").is_some());

@@ -125,7 +125,8 @@ fn a_data_folder_in_use_refuses_a_second_process() {
     assert!(line.contains(&folder) && line.contains(&format!("process {}", process.id())), "{line}");
 }
 
-/// An operator renames a backup over the file of a running server. The backup has no later write.
+/// An operator renames a backup over the file of a running server. The server still has the old file open, but its next
+/// start would read the backup. So a write to the old file would be lost.
 #[test]
 fn a_server_acknowledges_no_write_to_a_file_that_was_replaced() {
     let mut process = Process::start(&[], FILES_MAX);
@@ -149,7 +150,7 @@ fn an_unwritable_data_folder_is_named_in_the_error() {
     let below = file.join("data");
     let line = failure_with(&below);
     assert!(line.contains(&*below.to_string_lossy()) && line.contains("Not a directory"), "{line}");
-    // Even root cannot write there.
+    // Even root cannot create a folder in /proc.
     let line = failure_with(Path::new("/proc/data"));
     assert!(line.contains("/proc/data"), "{line}");
 }

@@ -125,7 +125,7 @@ fn a_watch_that_is_opened_while_the_server_stops_must_list_again() {
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
 }
 
-/// The server ends these connections in several turns of its event loop.
+/// To end so many connections, the server needs several turns of its event loop.
 #[test]
 fn a_stop_ends_each_of_many_connections_in_order() {
     let target = format!("{}?watch=true", lease::collection("many"));
@@ -143,7 +143,8 @@ fn a_stop_ends_each_of_many_connections_in_order() {
     for client in &mut idle {
         client.expect_closed();
     }
-    // After this time, a stop closes even connections that it has forgotten.
+    // After `SHUTDOWN_MS_MAX`, a stop closes even connections that it has forgotten. So the test requires an earlier
+    // end.
     assert!(begun.elapsed() < Duration::from_millis(SHUTDOWN_MS_MAX), "closed after {:?}", begun.elapsed());
     server.join().expect("the server ends well");
 }

@@ -5,9 +5,9 @@
 //!
 //! Method: one process without sockets. Seeded random writes go through the API, among them deletions of collections
 //! that take many turns of the event loop. The model keeps the table's content at every version. Reflectors with all
-//! kinds of selectors list in pages or start with a watch. They resume, close watches, and get little room. The event
-//! log is short, so they often fall behind it. After every event, bookmark and list, the test compares a reflector with
-//! the model at that version.
+//! kinds of selectors list in pages or start with a watch. They resume and close watches. A watch gets room for only a
+//! few events in a turn, or for none. The event log is short, so the reflectors often fall behind it. After every
+//! event, bookmark and list, the test compares a reflector with the model at that version.
 //!
 //! A failure prints its seed: `MODEL_SEED=… cargo test --test list_watch_model` runs only that seed. `MODEL_SEEDS=…`
 //! sets the number of seeds.
@@ -253,7 +253,7 @@ impl World {
 
     /// Advances the model to the table's version. Each version is one change of one Lease. A deleted Lease does not
     /// show the version of its deletion. But one request deletes Leases in the order of their keys, which is also the
-    /// order of `gone`.
+    /// order of `gone`. So the versions that no present Lease shows belong to the Leases in `gone`, in this order.
     fn learn(&mut self) {
         let last = self.states.last().unwrap();
         let mut changes: BTreeMap<u64, ((&'static str, &'static str), Option<Known>)> = BTreeMap::new();
@@ -285,8 +285,8 @@ impl World {
         assert!(changes.is_empty() && gone.next().is_none(), "a change without a version");
     }
 
-    /// Performs the work at the end of a turn. With `everybody`, every watcher with events gets unlimited room.
-    /// Otherwise some watchers get no room, and the others little. Returns whether no work was left.
+    /// Performs the work at the end of a turn. With `everybody`, every watcher with events gets unlimited room for its
+    /// output. Otherwise some watchers get no room, and the others little. Returns whether no work was left.
     fn end_turn(&mut self, everybody: bool) -> bool {
         for job in &mut self.deletions {
             job.check(self.now, false);
@@ -331,7 +331,7 @@ impl World {
 
     /// Performs a reflector's next action. A reflector without a watch opens one, or starts or continues a list. An
     /// open watch stays open, but is sometimes closed unless `eager` is set. With `eager`, a step of a list has
-    /// unlimited room.
+    /// unlimited room for its output.
     fn go_on(&mut self, at: usize, eager: bool) {
         let mut reflector = std::mem::take(&mut self.reflectors[at]);
         let stage = std::mem::take(&mut reflector.stage);

@@ -1,4 +1,4 @@
-//! The quota for Leases, and the share of one namespace.
+//! The quota for the bytes of all Leases, and the part of it that one namespace may use: half of what the others leave.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,4 +1,5 @@
-//! After a start, the server reserves each missing lock for its last holder (`--reclaim-seconds`).
+//! For some time after a start (`--reclaim-seconds`), a lock that the server does not have may still have a holder from
+//! before. So the server reserves it: only its last holder can create it.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -76,8 +77,8 @@ fn a_lock_is_reserved_for_its_holder_after_a_start() {
     let mut client = server.client();
     let (collection, path) = (lease::collection("n"), lease::path("n", "lock"));
     expect_kept(&mut client, "other");
-    // After a failed renewal, client-go finds no Lease and creates it. The failed renewal showed that `leader` was the
-    // holder, unless it was a dry run.
+    // After a failed renewal, client-go finds no Lease and creates it. A failed renewal shows the server that `leader`
+    // was the holder. A failed dry run of a renewal does not.
     let renewal = renewal("leader");
     client.call("PUT", &format!("{path}?dryRun=All"), &renewal).expect_failure(409, "Conflict", "a dry run");
     expect_kept(&mut client, "leader");
@@ -131,7 +132,8 @@ fn a_reserved_lock_is_free_after_its_lease_duration() {
     let began = Instant::now();
     let other = lock("other", 2).to_string();
     client.call("POST", &collection, &other).expect_failure(429, "TooManyRequests", "the first request for a lock");
-    // Meanwhile, Leases of nodes and Leases without a holder can be created. They are not reserved.
+    // While the lock is reserved, Leases of nodes and Leases without a holder can be created, since they are not
+    // reserved.
     client.call("POST", &lease::collection("kube-node-lease"), &lease::new("node-a")).expect_status(201, "a node");
     let unheld = json!({ "metadata": { "name": "unheld" }, "spec": {} });
     client.call("POST", &collection, &unheld.to_string()).expect_status(201, "unheld");

@@ -187,8 +187,8 @@ fn watches_of_all_shards_see_every_change_once() {
             }
         }
     }
-    // No other event has come before the creation of one more Lease: in each set, it is the next event of the watch
-    // that selects it.
+    // No watch has a further event. To show this, the test creates one more Lease. In each set of watches, its creation
+    // must be the next event of the watch that selects it.
     let last = create(&mut client, "watched-a", 90..91).remove(0);
     for ((field, count), watches) in rings.into_iter().zip(&mut watches) {
         let value = if field == UID { uid(&last) } else { "watched-a" };

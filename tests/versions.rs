@@ -42,8 +42,8 @@ fn bare(mut object: Value) -> Value {
     object
 }
 
-/// Returns the managers with their operations and versions, sorted. The server orders the entries by the seconds of
-/// their writes, so their own order may vary.
+/// Returns the managers with their operations and versions, sorted. They are sorted because the order of the entries
+/// may vary: the server orders them by the second of each write.
 fn managers(object: &Value) -> Vec<(&str, &str, &str)> {
     fn text<'v>(entry: &'v Value, name: &str) -> &'v str {
         entry[name].as_str().unwrap_or_default()
@@ -107,7 +107,8 @@ fn a_body_of_the_other_version_is_refused() {
         let words = format!("invalid object type: {group}/{version}, Kind=Lease");
         assert_eq!(apply.expect_failure(400, "BadRequest", "apply").json()["message"], words);
     }
-    // The body is still decoded, and complaints of strict decoding come first.
+    // A body of the wrong version is still decoded, and unknown fields cause a warning. With strict validation, the
+    // refusal names the unknown fields and not the wrong version.
     let unknown = format!(r#"{{"apiVersion":"{V1BETA1}","kind":"Lease","metadata":{{"name":"a"}},"nope":1}}"#);
     let refused = client.call("POST", &collection(V1), &unknown).expect_failure(400, "BadRequest", &unknown);
     assert_eq!(refused.head.field("warning"), Some(r#"299 - "unknown field \"nope\"""#));
@@ -163,7 +164,7 @@ fn field_ownership_spans_api_versions() {
     let conflict = apply(client, V1BETA1, "two", json!({"holderIdentity": "y"})).expect_failure(409, "Conflict", "two");
     let words = "Apply failed with 1 conflict: conflict with \"one\": .spec.holderIdentity";
     assert_eq!(conflict.json()["message"], words);
-    // The conflict names an update's manager with its version.
+    // If the other manager's operation is Update and not Apply, the conflict also names the API version.
     let change = json!({"spec": {"leaseTransitions": 7}});
     patch(client, &path(V1BETA1, "a"), "application/merge-patch+json", &change).expect_status(200, "patch");
     let conflict = apply(client, V1, "two", json!({"leaseTransitions": 8})).expect_failure(409, "Conflict", "two");

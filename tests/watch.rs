@@ -171,7 +171,8 @@ fn a_watch_resumes_after_any_version() {
         history.push(create(&mut client, namespace, &name));
         history.push(modify(&mut client, namespace, &name, round + 1));
         delete(&mut client, namespace, &name);
-        // The next version is the deletion's, since there are no other writers.
+        // The response to a deletion has no version. The list's version is that of the deletion, since there are no
+        // other writers.
         history.push(Seen { kind: "DELETED".to_owned(), name, version: present_version(&mut client, namespace) });
     }
     let versions: Vec<u64> = std::iter::once(start).chain(history.iter().map(|seen| seen.version)).collect();

@@ -1,5 +1,5 @@
-//! The thread of the checker. For each epoch, it waits until all watchers have received the epoch's events, and checks
-//! the epoch.
+//! The thread of the checker. An epoch is the part of a run between two lists of all Leases. For each epoch, the thread
+//! waits until all watchers have received the epoch's events, and then checks the epoch.
 
 use crate::checker::{Checker, Epoch, Kind};
 use crate::watcher::Watcher;
@@ -9,8 +9,8 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// Checks the epochs of the channel until the channel is closed. The first violation sets `has_failed` and ends the
-/// checks, since a violation mostly causes others. The run sets `has_failed` if its server has failed. Then only epochs
-/// whose events have all arrived are checked.
+/// checks, since a violation mostly causes others. If the server fails, the run sets `has_failed` too. From then on, no
+/// epoch waits for events: the first epoch whose events have not all arrived ends the checks.
 pub(crate) fn check_all(
     mut checker: Checker,
     watchers: &[Arc<Watcher>],

@@ -21,7 +21,7 @@ impl Copy {
     /// Copies the folder. No client may write meanwhile: if the server changes its store during the copy, the copy may
     /// be damaged.
     pub(crate) fn keep(&self) {
-        // If the copy fails, the server loses no write and the run has no violation. Then the test that expects a
+        // An error needs no handling here. Without a copy the server loses no write, so the test that expects a
         // violation fails.
         _ = copy_files(&self.data, &self.kept);
     }

@@ -1,4 +1,5 @@
-//! A client: a thread with one connection that sends one request after another.
+//! A client: a thread with one connection that sends one request after another. The gate starts and stops all clients,
+//! and collects the records of their operations.
 
 use crate::gate::Gate;
 use crate::history::{Action, Key, Nanos, Op, Outcome, Seen, Space};
@@ -7,7 +8,7 @@ use crate::request;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// A client: what it knows of the Leases, and the records of its operations since it last parked at the gate.
+/// A client: what it knows of the Leases, and the records of its operations that it has not passed to the gate yet.
 #[derive(Debug)]
 pub(crate) struct Client {
     number: u32,
@@ -20,8 +21,8 @@ pub(crate) struct Client {
     shared: Vec<Known>,
     ops: Vec<Op>,
     complaints: Sender<String>,
-    /// Whether a request without an answer is a violation. In a run with replicas, also with a single one, a fault can
-    /// pause a server or its etcd for longer than the patience.
+    /// Whether a request without an answer is a violation. It is none in a run with replicas (`--replicas`, even with
+    /// one): there, a fault can pause a server or etcd for longer than a client waits for an answer.
     expects_answers: bool,
 }
 
@@ -43,7 +44,8 @@ enum Knowledge {
 }
 
 impl Client {
-    /// Creates client `number` of `clients`. `nodes` is the number of the nodes' Leases, which the clients share out.
+    /// Creates client `number` of `clients`. `nodes` is the number of the nodes' Leases, which are divided among the
+    /// clients.
     pub(crate) fn new(
         number: u32,
         clients: u32,
@@ -94,7 +96,8 @@ impl Client {
             let (action, from) = self.choose(gate);
             let begin = gate.now();
             let done = request::perform(&mut open, self.number, id, action, from.as_ref());
-            // An operation without a response ends when the server is dead. The run sets the end time later.
+            // A request without a response may still take effect. The run later sets `end` to the latest time at which
+            // it can.
             let (mut end, mut outcome) = (Nanos::MAX, Outcome::Unknown);
             match done {
                 Ok((Ok(answered), keeps)) => {

@@ -33,7 +33,7 @@ pub(crate) struct Gate {
 struct State {
     generation: u64,
     is_over: bool,
-    /// Number of clients that have entered the gate and not parked since.
+    /// Number of clients that have passed the gate and not returned to it since, so that they may be sending requests.
     working: u32,
     ops: Vec<Op>,
     /// Times for which clients could not write after kills of replicas. Each is from when a client noticed the kill of
@@ -123,8 +123,8 @@ impl Gate {
         self.last_write.load(Ordering::Acquire)
     }
 
-    /// Checks that a client has received the acknowledgement of a write in the last `max`. The check begins `max` after
-    /// `opened`, the time at which the gate opened.
+    /// Checks that a client has received the acknowledgement of a write in the last `max`. In the first `max` after
+    /// `opened`, the time at which the gate opened, the check always succeeds.
     ///
     /// # Errors
     /// If no write was acknowledged.
@@ -165,7 +165,8 @@ impl Gate {
         }
     }
 
-    /// Ends the client's work in this generation, and moves the client's records to those of the gate.
+    /// Records that the client has stopped sending requests in this generation, and moves its records to those of the
+    /// gate.
     pub(crate) fn park(&self, ops: &mut Vec<Op>) {
         let mut state = self.lock();
         state.ops.append(ops);
@@ -188,7 +189,8 @@ impl Gate {
         self.is_open.store(false, Ordering::Release);
     }
 
-    /// Waits until all clients have parked. Removes and returns their records. The gate must be closed.
+    /// Waits until all clients have stopped sending requests ([`park`](Self::park)). Removes and returns their records.
+    /// The gate must be closed.
     pub(crate) fn wait_parked(&self) -> Vec<Op> {
         let mut state = self.lock();
         while state.working > 0 {

@@ -82,7 +82,7 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Create(Key),
-    /// A PUT with `metadata.resourceVersion`, the version `from`.
+    /// A PUT whose `metadata.resourceVersion` is `from`.
     Put {
         key: Key,
         from: u64,

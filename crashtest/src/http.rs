@@ -114,7 +114,7 @@ pub(crate) fn is_malformed(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidData
 }
 
-/// Whether the server sent nothing for the patience of the connection.
+/// Whether the server sent nothing for as long as the connection waits (its `patience`).
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

@@ -63,7 +63,8 @@ struct Status {
     code: u16,
 }
 
-/// Namespace of the replicas' own Leases. Events of these Leases are only checked for growing versions.
+/// Namespace of the replicas' own identity Leases, which no client writes. Their events count as bookmarks: only their
+/// versions are checked, which must not decrease.
 const IDENTITIES: &str = "kube-system";
 
 /// One event in the body of a watch's response.

@@ -138,7 +138,7 @@ impl Server {
         Err(format!("the server still runs {TERM_MAX:?} after SIGTERM"))
     }
 
-    /// Returns the line that this start logged about its store; empty if there is none yet.
+    /// Returns the line that the server has logged about its store in this start; empty if there is none yet.
     pub(crate) fn store_line(&self) -> String {
         let text = self.log_text();
         text.lines().find(|line| STORE_WORDS.iter().any(|word| line.contains(word))).unwrap_or_default().to_owned()

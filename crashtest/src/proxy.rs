@@ -65,7 +65,8 @@ impl Network {
         }
     }
 
-    /// Ends all network faults. Cuts the connections if bytes may be lost, since TLS cannot continue after a gap.
+    /// Ends all network faults. Cuts the connections if bytes may have been dropped, since TLS cannot continue after a
+    /// gap.
     pub(crate) fn heal(&self) {
         let was_hurt =
             self.0.swallows_requests.load(Ordering::Relaxed) || self.0.swallows_answers.load(Ordering::Relaxed);

@@ -98,8 +98,8 @@ impl Replicas {
         server.map(Server::store_line).unwrap_or_default()
     }
 
-    /// Runs one fault from its begin to its end: a fault of the kind `only`, or of a random kind. Calls `show`
-    /// repeatedly.
+    /// Runs one fault from its beginning to its end: a fault of the kind `only`, or of a random kind. Calls `show`
+    /// repeatedly while the fault lasts.
     ///
     /// # Errors
     /// If a process cannot be started, or has ended by itself.

@@ -5,8 +5,8 @@ use crate::http::{Answer, Connection, is_malformed};
 use crate::object;
 use std::io;
 
-/// Sends the request of an operation. Returns the outcome, and whether the connection can be used again. If no correct
-/// server sends the response, a description of the response replaces the outcome.
+/// Sends the request of an operation. Returns the outcome, and whether the connection can be used again. For a response
+/// that no correct server sends, returns a description instead of the outcome.
 ///
 /// # Errors
 /// If the connection was lost.

@@ -1,5 +1,5 @@
 //! A run of the test: starts the server, the clients, the watchers and the checker, kills the server repeatedly, and
-//! fills the summary.
+//! fills the summary. A run is divided into epochs: an epoch ends with a list of all Leases while no client writes.
 
 use crate::args::{Args, Cheat};
 use crate::cheat::Copy;
@@ -28,7 +28,7 @@ struct Run {
     rng: fastrand::Rng,
     epochs: Sender<Epoch>,
     complaints: Receiver<String>,
-    /// Operations of all clients since the last check of all Leases.
+    /// Operations of all clients since the end of the last epoch.
     ops: Vec<Op>,
     summary: Summary,
     progress: Progress,
@@ -99,7 +99,8 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     drop(run.epochs);
     run.progress.finish();
     let checker = checking.join().map_err(|_| "the checker failed")?;
-    // Until now the checker has waited for events. A watcher that was behind may have had to connect or list again.
+    // The watchers end only now. Until now the checker waited for their events, and a watcher that was behind may have
+    // had to connect or list again.
     watchers.iter().for_each(|watcher| watcher.end());
     drop(system);
     clients.into_iter().chain(threads).try_for_each(JoinHandle::join).map_err(|_| "a client or a watcher failed")?;
@@ -189,7 +190,8 @@ impl Run {
         self.gate.close();
         self.collect(Nanos::MAX);
         self.end_epoch(one.server.store_line())?;
-        // A server that accepts no write loses none. An interrupted run may be too short for an acknowledgement.
+        // A run without an acknowledged write proves nothing, since a server that accepts no write cannot lose one.
+        // Only an interrupted run may be too short for an acknowledgement.
         if self.gate.last_write() == 0 && !self.interrupted.load(Ordering::Relaxed) {
             let (refused, unknown) = (self.summary.refused_text(), self.summary.unknown);
             return Err(format!("no write of a client was acknowledged; refused: {refused}; unknown: {unknown}"));
@@ -257,15 +259,15 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the records of all clients, after all clients have parked. `dead` is a time at which the server was
-    /// already dead. An operation that got no response ends at `dead`.
+    /// Waits until all clients have stopped at the gate, and takes their records. An operation that got no response
+    /// ends at `dead`, after which it cannot take effect.
     fn collect(&mut self, dead: Nanos) {
         let mut ops = self.gate.wait_parked();
         self.take_ops(&mut ops, dead);
     }
 
-    /// Moves `ops` to the operations that the next check examines, and counts their outcomes. An operation without a
-    /// response ends when the server died, at `dead`.
+    /// Moves `ops` to the operations of the present epoch, and counts their outcomes. An operation without a response
+    /// ends at `dead`, after which it cannot take effect.
     fn take_ops(&mut self, ops: &mut Vec<Op>, dead: Nanos) {
         for op in &mut *ops {
             op.end = op.end.min(dead.max(op.begin));
@@ -384,8 +386,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const LISTS_MAX: Duration = Duration::from_secs(60);
 /// In a run with replicas, time after which a client without a response moves to the next server.
 const PATIENCE_OF_REPLICAS: Duration = Duration::from_secs(3);
-/// Approximate number of operations between two lists of all Leases, in a run with replicas. With more than
-/// [`EPOCHS_MAX`] times this number, the epochs are longer.
+/// Approximate number of operations between two lists of all Leases, in a run with replicas. In a run with more than
+/// [`EPOCHS_MAX`] times this number of operations, the epochs are longer.
 const OPERATIONS_PER_EPOCH: u64 = 50_000;
 /// Maximum number of epochs, each with a list of all Leases, in a run with replicas.
 const EPOCHS_MAX: u64 = 20;
@@ -394,7 +396,7 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 /// Maximum time for which the server may refuse a write after the last epoch.
 const SENTINEL_MAX: Duration = Duration::from_secs(10);
-/// Time between two attempts of such a write.
+/// Time between two attempts of a write after the last epoch.
 const SENTINEL_EVERY: Duration = Duration::from_millis(100);
 
 /// Scope of each watcher, and whether it requests bookmarks.
@@ -418,7 +420,8 @@ mod tests {
     use crate::http::tests::serve;
     use crate::object;
 
-    /// Writes a sentinel to a server that answers with these statuses, one for each connection.
+    /// Writes a sentinel (the write after the last epoch) to a server that answers with these statuses, one for each
+    /// connection.
     fn write_to(statuses: &[u16], patience: Duration) -> Result<(), String> {
         let seen = Seen { key: LOCK_0, version: 42, uid: 1, op: 7, holder: 0, hash: 0 };
         let body = object::body(LOCK_0, 0, 7, Some(&seen));

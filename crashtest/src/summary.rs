@@ -19,9 +19,9 @@ pub(crate) struct Summary {
     pub(crate) kills_at_start: u32,
     pub(crate) kills_in_snapshot: u32,
     pub(crate) stops: u32,
-    /// For each start of the server, the time until it was ready. A start that was killed soon after
-    /// ([`Moment::Start`](crate::plan::Moment::Start)) is left out. In a run with replicas, only the first start of
-    /// each replica counts.
+    /// For each start of the server, the time until it was ready. A start is left out if the server was killed soon
+    /// after it ([`Moment::Start`](crate::plan::Moment::Start)). In a run with replicas, only the first start of each
+    /// replica counts.
     pub(crate) starts: Vec<Duration>,
     /// Number of faults in a run with replicas, by kind.
     pub(crate) faults: BTreeMap<Fault, u64>,

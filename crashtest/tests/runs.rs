@@ -62,7 +62,7 @@ fn an_interrupted_run_fails_and_says_so() {
     let Some(mut command) = command(&data) else { return };
     command.args(["--operations=100000000", "--kills=1"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the program runs");
-    // A journal of this size has writes of clients.
+    // A new journal is far smaller. So a journal of this size contains writes of clients, and the run is under way.
     let begun = Instant::now();
     let is_small = || std::fs::metadata(data.join("data/journal.redb")).map_or(0, |file| file.len()) < 2_000_000;
     while is_small() && begun.elapsed() < Duration::from_secs(60) {

@@ -8,7 +8,7 @@ use coordination_apiserver_fuzz::Cuts;
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
 
-/// The server's end of a connection, and a caller that answers every request.
+/// The server's end of a connection, and a caller that answers each request or resets its stream.
 struct Server {
     connection: Connection,
     fields: FieldBuf,

@@ -1,4 +1,5 @@
-//! Fuzzes label, field and shard selectors, and the queries that contain them.
+//! Fuzzes label, field and shard selectors, and the queries that contain them. Nothing panics, and a selector without
+//! requirements matches everything.
 #![no_main]
 
 use coordination_apiserver::lease::StringMap;

@@ -105,10 +105,11 @@ struct Seen {
     writes: u32,
 }
 
-/// Marks an unknown number of writes. A list causes it in three cases. The list is too old to show the last
-/// acknowledged write, and shows neither that write nor the one before ([`Node::object`] and [`Node::base`]). Or the
-/// list should show the last acknowledged write and does not, which is a violation. Or it shows a Lease before the node
-/// knows whether its own POST created the Lease.
+/// Marks an unknown number of writes of a Lease. A watcher's list causes it in three cases:
+///
+/// - The list is older than the last acknowledged write, and shows not even the write before ([`Node::base`]).
+/// - The list should show the last acknowledged write and does not, which is a violation.
+/// - The list shows the Lease before the node knows whether its own POST created it.
 const UNCOUNTED: u32 = u32::MAX;
 
 /// The violations found, and the state of the checks.

@@ -13,7 +13,7 @@ pub(crate) enum ErrorKind {
     Stream(u32),
     /// The server closed the connection with GOAWAY and this HTTP/2 error code.
     Goaway(u32),
-    /// The server refused the request repeatedly without processing it.
+    /// The server refused to process the request: repeatedly or, in a bench, once.
     Refused,
     /// No response within the timeout.
     Timeout,

@@ -424,7 +424,8 @@ fn cut(body: &[u8]) -> &[u8] {
 
 /// Maximum length of a response's body in an error message, in bytes.
 const WORDS_BYTES_MAX: usize = 300;
-/// Maximum number of templates. Objects of one run have fewer different forms.
+/// Maximum number of templates (texts that the Leases of many nodes share). The Leases of one run have fewer different
+/// texts.
 const TEMPLATES_MAX: usize = 16;
 /// Maximum number of times that a request is sent again after a refusal to process it. One more refusal is an error.
 pub(crate) const REFUSALS_MAX: u8 = 6;

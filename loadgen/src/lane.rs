@@ -1,6 +1,7 @@
 //! A lane: one connection that several nodes share, its waiting requests, and its requests in flight.
 //!
-//! This module owns the connection and its requests. The fleet builds the requests and interprets the responses.
+//! This module owns the connection and its requests. The fleet, which owns all nodes, builds the requests and
+//! interprets the responses.
 
 use crate::error_kind::ErrorKind;
 use crate::fleet::{After, Fleet, Flight};

@@ -1,6 +1,7 @@
 //! A slot for one connection to the server: attempts to connect, requests in flight, and timeouts.
 //!
-//! This module owns the connection and the state of its HTTP version. The lanes interpret the responses.
+//! This module owns the connection and the state of its HTTP version. The lanes, which use the slots, interpret the
+//! responses.
 
 use crate::connection::{Connection, Received};
 use crate::error_kind::ErrorKind;

@@ -3,7 +3,7 @@
 //!
 //! This module owns the state of a node and the steps of its renewal. It uses neither connections, the clock nor the
 //! checks. A node has at most one write in flight. A million nodes must fit in memory, so each node stores its Lease as
-//! [`Fields`].
+//! [`Fields`]. The [`fleet`](crate::fleet), which owns all nodes, stores the rest of their Leases.
 //!
 //! ```text
 //!            due                404              201

@@ -69,7 +69,8 @@ impl Template {
         let owner_uid = parsed.metadata.owner_references.first().map_or("", |o| o.uid.as_str());
         let managed = parsed.metadata.managed_fields.first().and_then(|m| m.time.as_deref()).unwrap_or_default();
         let managed = format!("\"time\":\"{managed}\"");
-        // Needle, number of its bytes before the value, number of its bytes after the value.
+        // For each value: the text to search for, the number of its bytes before and after the value, and the kind of
+        // the value.
         let needles = [
             (quoted_name.as_str(), 1, 1, Slot::Name),
             (parsed.metadata.uid.as_str(), 0, 0, Slot::Uid),

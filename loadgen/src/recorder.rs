@@ -40,7 +40,7 @@ pub(crate) struct Count {
     /// Number of operations that succeeded in this time.
     pub(crate) answered: u64,
     /// Latencies of the operations that were due in the measured time or, for a second, that succeeded in the second.
-    /// Of watch events in a bench, only some latencies.
+    /// In a bench, only some watch events have a latency.
     pub(crate) latencies: Latencies,
 }
 

@@ -61,8 +61,8 @@ impl Ring {
     }
 }
 
-/// Returns the `turn`th place of a ring of `ring_len` places. A round has every place once. Places that are neighbours
-/// in memory are far apart in the round.
+/// Returns the `turn`th place of a round over a ring of `ring_len` places. A round has every place once. For most
+/// lengths, consecutive places are far apart, so that consecutive requests are not for neighbouring Leases.
 fn place(turn: u32, ring_len: u32) -> u32 {
     let place = u64::from(turn) * stride(ring_len) % u64::from(ring_len.max(1));
     // The place is less than the length.

@@ -114,7 +114,8 @@ fn an_unreachable_replica_fails_the_run_at_its_start() {
     assert!(words.starts_with("cannot reach http://127.0.0.1:1: "), "{words}");
 }
 
-/// The driver checks timeouts and phases every 50 ms. A creation phase of less than 40 ms shows that it ends at once.
+/// The driver checks timeouts and phases every 50 ms. So a creation phase of less than 40 ms shows that the phase ended
+/// with the last creation, without waiting for such a check.
 #[test]
 fn the_creation_phase_ends_when_the_last_node_has_its_lease() {
     let creating = || run(Fault::None, BOTH[0]).timing.creating;

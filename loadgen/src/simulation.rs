@@ -333,8 +333,8 @@ impl Simulation {
                     self.fleet.recorder.end(self.results.window.end(pids, exact_now));
                     self.results.server_memory = server_memory(pids);
                 }
-                // If the user ended the run before its measured time, no request must still be sent. So the load ends
-                // at time 0, before every due time.
+                // If the user ended the run before its measured time, requests that are due need not be sent any more.
+                // So the load ends at time 0, before every due time.
                 self.rota.end(if is_measured { self.fleet.recorder.window().end } else { 0 });
             }
             Phase::Draining => {

@@ -62,7 +62,8 @@ impl<'r> Summary<'r> {
     }
 
     /// Returns the server's processor time in the measured time, as a share of a core. It is from the kernel or,
-    /// without `--pid`, from the server's `/metrics`. `None` if a process of `--pid` ended in the measured time.
+    /// without `--pid`, from the server's `/metrics`. `None` if it is unknown, for example because a process of `--pid`
+    /// ended in the measured time.
     pub(crate) fn server_share(&self) -> Option<f64> {
         if self.window.has_server() {
             return self.window.server_share();

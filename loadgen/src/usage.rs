@@ -1,4 +1,4 @@
-//! Processor time and memory of the generator and of the server over the measured time.
+//! Processor time of the generator and of the server, and memory of the server.
 
 use crate::figures::count;
 use crate::reactor::nanos;

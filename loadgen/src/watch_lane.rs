@@ -2,7 +2,7 @@
 //! HTTP/1.1 it serves one watcher.
 //!
 //! This module owns the connection, and the progress of the one request that each watcher has. [`Watcher`] chooses the
-//! requests and parses the responses. The fleet passes events and lists to the checks.
+//! requests and parses the responses. The fleet, which owns all nodes, passes events and lists to the checks.
 
 use crate::error_kind::ErrorKind;
 use crate::fleet::{Fleet, REFUSALS_MAX};

@@ -155,7 +155,7 @@ fn a_bench_writes_the_same_files() {
     assert!((180..=220).contains(&renewals), "{lines:?}");
     let measured = lines.iter().filter(|line| line["phase"] == "measuring");
     // The first share of a core needs two responses of `/metrics`. The second response comes after a second, and the
-    // warm-up lasts longer.
+    // warm-up lasts longer. So every measured second has a share.
     assert!(measured.map(|line| &line["server_cpu_share"]).all(Value::is_f64), "{lines:?}");
     assert!(page(&folder.path().join("report.html")).contains("bench renew of 20 Leases"));
 }

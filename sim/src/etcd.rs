@@ -58,8 +58,8 @@ pub struct Etcd {
     full_until_us: u64,
     /// The last backup, to which a restore returns.
     backup: Option<Backup>,
-    /// The states before each of the last changes, if the run has restores. A restore to one of them loses a short end
-    /// of the history, as a power failure of all members does if their disks have not synced it.
+    /// The states before each of the last changes, if the run has restores. A restore to one of them loses only the
+    /// last changes, as a power failure of all members does if their disks have not synced these changes.
     recent: VecDeque<Backup>,
     /// Entries that [`Bug::SequenceReused`] renamed, each with the payload that its writer sent.
     renamed: BTreeMap<(usize, u64, Vec<u8>), Vec<u8>>,
@@ -390,7 +390,7 @@ impl Etcd {
             Some((name, position)) => self.stored.keys.get(&name) == Some(&position),
             None => known.manifest == manifest && reached.0 <= self.stored.head,
         } && (commit.writes.is_empty() || known.manifest <= manifest);
-        // A chunk that is put twice has a later revision.
+        // If the port put the chunk twice, the chunk may have a higher revision than `put`.
         let has_chunk =
             known.chunk.is_none_or(|(chunk, put)| self.stored.chunks.get(&chunk).is_some_and(|(_, at)| *at >= put));
         let continues = |piece: &Piece| known.chunk.is_some_and(|((snapshot, _), _)| snapshot == piece.snapshot);

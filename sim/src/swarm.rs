@@ -35,7 +35,7 @@ pub struct Swarm {
     pub listers: usize,
     /// Maximum number of events in the server's event log.
     pub window_events: usize,
-    /// Maximum latency of data on the network, in microseconds. With `has_slow_net`, a few data take longer.
+    /// Maximum latency of data on the network, in microseconds. With `has_slow_net`, some data takes longer.
     pub latency_us_max: u64,
     /// Whether data on the network sometimes takes seconds to arrive.
     pub has_slow_net: bool,

@@ -19,8 +19,8 @@ fn seeds_are_clean() {
 }
 
 /// Seeds with replicas that once failed. Seed 1056: a snapshot's manifest was put after the manifest's commit had been
-/// abandoned. Seed 1250: a replica did not continue by itself. Seed 3663: the model of etcd, not the server, was wrong.
-/// It returned the revision of another commit for a repeated commit.
+/// abandoned. Seed 1250: a replica stopped making progress. Seed 3663: the model of etcd, not the server, was wrong. It
+/// returned the revision of another commit for a repeated commit.
 #[test]
 fn seeds_that_failed_once_are_clean() {
     for seed in [1056, 1250, 3663] {

@@ -19,8 +19,8 @@ pub(super) enum Answer {
     },
     /// A complete response, such as the `Status` of a deletion. The response does not show the Lease after the write.
     Prepared(Box<Response>),
-    /// An error about the requested form of the response. kube-apiserver finds this error after the write, so the write
-    /// is applied.
+    /// An error about the requested form of the response. kube-apiserver finds this error only after the write. So this
+    /// server applies the write too, and then sends the error.
     Refused(Box<ApiError>),
 }
 

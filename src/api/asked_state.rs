@@ -1,4 +1,5 @@
-//! The state of the Leases that a list request asks for, and the error if that state is lost.
+//! The state of the Leases (the newest, or that at a `resourceVersion`) that a list request asks for, and the error if
+//! the server no longer has that state.
 
 use super::token::ContinueToken;
 use crate::api_error::ApiError;
@@ -16,13 +17,13 @@ pub(super) enum AskedState {
 }
 
 impl AskedState {
-    /// Returns the error for a list of this state if the event log no longer has the state. The log may have dropped
-    /// the state before the list began, or between two steps of the list.
+    /// Returns the error for a list whose state the server can no longer restore from the event log (the last changes
+    /// of the table). The log may have dropped the changes before the list began, or between two steps of the list.
     #[cold]
     pub(super) fn forgotten(&self) -> ApiError {
         match self {
-            // A list of the newest state does not depend on the event log: the table's history retains the old states
-            // that the list needs. So this case does not occur.
+            // A list of the newest state does not depend on the event log: while the list runs, the table retains the
+            // states that later changes replace. So this case does not occur.
             Self::Newest => ApiError::overtaken(),
             Self::Version => {
                 let message = "The resourceVersion for the provided list is too old.".into();

@@ -77,7 +77,8 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         self.handover.check_collection_deletion()?;
         let form = call.form(false)?;
-        // kube-apiserver checks the requested form only after the deletions. This server checks the form first.
+        // kube-apiserver checks the requested form only after the deletions. This server checks the form first, so a
+        // request for a form that it cannot send deletes nothing.
         call.check_options_of(form)?;
         form.representation.check_list().map_err(ApiError::NotAcceptable)?;
         let mut list = ListOptions::parse(&call.query)?;
@@ -85,8 +86,8 @@ impl Api {
         // kube-apiserver deletes all Leases of a list with these options. If the client sets no limit, kube-apiserver
         // lists the Leases in pages (apiserver `registry/generic/registry`, `DeleteCollection`). So even without a
         // limit, a `resourceVersion` means the state at exactly that version, as in a list with a limit. Leases created
-        // after that version are not deleted. With a negative limit, kube-apiserver lists all Leases in one page, so
-        // then the list need not be at exactly that version.
+        // after that version are not deleted. With a negative limit, kube-apiserver lists all Leases in one page. This
+        // list may show a newer state than that version.
         select_shard(call, &mut list)?;
         let is_paged = list.limit == 0;
         if is_paged {
@@ -97,7 +98,8 @@ impl Api {
         // needs only one snapshot and no pages.
         let limit = if is_paged { 0 } else { limit };
         let deletion = Deletion::of(&options);
-        // A request that awaits a barrier is decided again after the barrier. The server logs only the last decision.
+        // If other replicas write to the store, the server decides this request again once the table has all their
+        // earlier writes. The server logs only the last decision.
         if !deletion.dry_run && !self.awaits_barrier(call) {
             let user_agent = call.head.user_agent.unwrap_or_default();
             self.holder_log.log_collection(namespace, user_name(call.caller), user_agent, call.now.ms);

@@ -16,9 +16,9 @@
 //! - Any other write fails or changes nothing, such as a deletion that gets 404. The server may have decided this from
 //!   an old state of the Lease. So the write waits for a barrier, and the server then decides it again.
 //!
-//! With one writer to the store, the table is never behind the store. Only the wait of a get or a list for its
-//! `resourceVersion` remains, without a barrier. kube-apiserver also waits for a `resourceVersion`, since its cache may
-//! be behind etcd (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
+//! If only this process writes to the store, the table is never behind the store, and no request needs a barrier. A get
+//! or a list still waits up to three seconds for a `resourceVersion` that the table lacks. kube-apiserver waits too,
+//! since its cache may be behind etcd (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
 //!
 //! During a takeover, the table may also be behind built-in storage, where kube-apiserver itself stores Leases
 //! ([`super::handover`]). Then the request also waits for a [round](Until::RoundIsComplete) after each barrier. A round
@@ -65,7 +65,8 @@ impl Api {
     /// recent enough.
     ///
     /// # Errors
-    /// 503 if the store is unreachable, since this replica then cannot pass a barrier.
+    /// 503 if the store is unreachable, since this replica then cannot pass a barrier. 429 if kube-apiserver may change
+    /// Leases that this server no longer imports.
     fn until_fresh(&mut self, table: &Table, call: &Call<'_>, route: &Route<'_>) -> Result<Option<Until>, ApiError> {
         if is_write(call) || !self.may_be_behind() {
             return Ok(None);
@@ -150,7 +151,8 @@ fn is_write(call: &Call<'_>) -> bool {
     !matches!(call.head.method, Method::Get | Method::Head)
 }
 
-/// Whether a route names a Lease of the hand-over. Built-in storage never stores such a Lease.
+/// Whether a route names a Lease in which this server stores the state of a takeover or rollback. Built-in storage
+/// never has such a Lease, so a request for it needs no round.
 fn is_of_handover(route: &Route<'_>) -> bool {
     matches!(route, Route::Lease { namespace, name } if handover::is_lease(namespace, name))
 }

@@ -1,4 +1,5 @@
-//! The log of the holders of locks. A line names the old holder, the new holder and the client that made the change.
+//! Logs each change of a Lease's holder, except in the Leases of nodes. A line names the old holder, the new holder and
+//! the client that made the change.
 
 use crate::auth::Caller;
 use crate::resource::NODE_LEASE_NAMESPACE;

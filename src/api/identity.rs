@@ -4,6 +4,9 @@
 //! Each ready replica has an identity Lease in `kube-system` and renews it. When a replica stops, it deletes its own
 //! identity Lease. Any replica deletes the expired identity Leases of replicas that died.
 //!
+//! A hand-over moves Leases from or to kube-apiserver's own storage, in phases. Each replica confirms the current phase
+//! in its identity Lease. The first replica by name copies the Leases.
+//!
 //! An identity Lease may contain the address and the node of its replica. The Service routes to the addresses of the
 //! live replicas (`cluster::endpoints`).
 //!
@@ -94,7 +97,8 @@ pub struct ReplicaIdentity {
 /// The deletion of this replica's identity Lease during the shutdown.
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
-    /// Ticket number of the deletion; `None` before the journal has taken the deletion.
+    /// Number by which the journal identifies the deletion; `None` before the journal has accepted the deletion, and 0
+    /// if there is nothing to wait for.
     ticket: Option<u64>,
     /// Time at which the wait for the deletion ends, in ms.
     end_ms: u64,
@@ -142,7 +146,7 @@ impl ReplicaIdentity {
     }
 
     /// Returns the time of the next renewal or read of identity Leases, in ms. During a shutdown, returns the time at
-    /// which the wait ends.
+    /// which the wait for the deletion of this replica's identity Lease ends.
     #[must_use]
     pub fn due_ms(&self) -> u64 {
         self.leaving.map_or_else(|| self.renew_ms.min(self.look_ms), |leaving| leaving.end_ms)
@@ -223,8 +227,8 @@ impl ReplicaIdentity {
     ///
     /// The first replica copies Leases in a hand-over. The identity Lease of a dead replica counts until another
     /// replica deletes it. So in the journal, this deletion comes before every copy by the next first replica. A
-    /// replica that was not dead but only paused first catches up with the journal. It then finds the deletion, and
-    /// stops copying.
+    /// replica that only paused may still believe that it is the first. Before it copies again, it catches up with the
+    /// journal and finds the deletion. So it stops copying.
     pub(super) fn is_first_in(&self, table: &Table) -> bool {
         let mut identities = identities(table);
         let first = identities.by_ref().min_by_key(|object| &object.metadata().name);
@@ -249,8 +253,8 @@ impl ReplicaIdentity {
         object.unrenewed().spec.holder_identity.as_deref() == Some(&*self.holder)
     }
 
-    /// Whether this replica's identity Lease has the right endpoint and label, and confirms the phase that this replica
-    /// follows.
+    /// Whether this replica's identity Lease, `object`, has the right label and endpoint, and confirms the phase that
+    /// this replica follows.
     fn is_shown_by(&self, object: &Object) -> bool {
         is_identity(object.metadata()) && object.metadata().annotations == self.annotations()
     }
@@ -299,7 +303,8 @@ pub(super) fn micros(now: Now) -> MicroTime {
 /// hand-over proceeds. So the right to write Leases in their namespace is not enough to write an identity Lease.
 ///
 /// # Errors
-/// [`ApiError::Forbidden`] if the Lease is an identity Lease before or after the change.
+/// [`ApiError::Forbidden`] if the Lease is an identity Lease before or after the change, and `caller` is no
+/// administrator (`system:masters`).
 pub(super) fn check_change(table: &Table, change: &Change, caller: &Caller) -> Result<(), ApiError> {
     let (namespace, name) = table.names_of(change);
     if namespace != NAMESPACE {
@@ -324,14 +329,14 @@ fn is_identity(metadata: &ObjectMeta) -> bool {
     metadata.namespace == NAMESPACE && metadata.labels.value(LABEL.0) == Some(LABEL.1)
 }
 
-/// Whether a Lease belongs to this server: an identity Lease or a Lease of the hand-over. Built-in storage never stores
-/// such a Lease.
+/// Whether a Lease belongs to this server: an identity Lease, or a Lease that stores the state of the hand-over.
+/// kube-apiserver's own storage never has such a Lease.
 pub(super) fn is_own(metadata: &ObjectMeta) -> bool {
     is_identity(metadata) || handover::is_lease(&metadata.namespace, &metadata.name)
 }
 
-/// Whether a table has Leases of clients. This server's own Leases do not count, since they do not show whether locks
-/// had holders before.
+/// Whether a table has Leases of clients, so that its store was in use before. This server's own Leases do not count,
+/// since even a new store gets them.
 #[must_use]
 pub fn holds_leases(table: &Table) -> bool {
     table.len() > table.count_in(NAMESPACE) || leases(table).any(|object| !is_own(object.metadata()))
@@ -399,8 +404,8 @@ impl Api {
             };
             identity.renew_ms = now.ms
                 + match self.storage.write(table, change, now.ms) {
-                    // The last renewal is still in flight. The next attempt comes soon, since that attempt may have to
-                    // confirm a phase.
+                    // The journal has not applied the last renewal yet. The next attempt comes soon, since it may have
+                    // to confirm a phase of a hand-over.
                     Ok(Written::Busy(_)) => HANDOVER_LOOK_MS,
                     Ok(Written::Applied(_) | Written::Submitted(_)) => RENEW_MS,
                     Err(_) => RETRY_MS,
@@ -417,8 +422,8 @@ impl Api {
         Some(identity.endpoints(now))
     }
 
-    /// Deletes this replica's identity Lease at shutdown. A renewal in flight delays the deletion, so
-    /// [`Api::keep_identity`] tries again.
+    /// Deletes this replica's identity Lease at shutdown. While a renewal of that Lease is in flight, the journal
+    /// refuses the deletion. [`Api::keep_identity`] then calls this function again.
     pub fn leave(&mut self, table: &mut Table, now: Now) {
         let Some(identity) = &mut self.identity else { return };
         let own = table.find(NAMESPACE, &identity.name).filter(|(_, object)| identity.holds(object));
@@ -426,7 +431,7 @@ impl Api {
         let is_in_flight = self.storage.in_flight(NAMESPACE, &identity.name).is_some();
         let leaving = identity.leaving.get_or_insert(Leaving { ticket: None, end_ms: now.ms + LEAVE_MS_MAX });
         if now.ms >= leaving.end_ms {
-            // The wait is over. The deadline `u64::MAX` makes no further turn of the event loop due.
+            // The wait for the deletion is over. The deadline `u64::MAX` makes no further turn of the event loop due.
             *leaving = Leaving { ticket: Some(0), end_ms: u64::MAX };
         }
         if leaving.ticket.is_some() {

@@ -79,13 +79,14 @@ pub struct Api {
     /// Whether the server generates not only names but also UIDs from `rng`. In a simulation this is true, so that the
     /// simulation depends only on its seed.
     has_seed: bool,
-    /// Permits of the responses that are compressed.
+    /// Permits for compressed responses. They limit how many responses the server compresses at the same time.
     gzip_permits: Permits,
     /// Permits of the long responses: lists, deletions of a collection, and watches with initial events.
     long_job_permits: Permits,
     /// Permits of the requests that wait for another change of the same Lease.
     key_permits: Permits,
-    /// Permits of the requests that wait until the table, or built-in storage, has the changes that they need.
+    /// Permits of the requests that wait until the table, or kube-apiserver's own storage of Leases, has the changes
+    /// that they need.
     freshness_permits: Permits,
     /// Permits of the creations that wait for their namespace.
     namespace_permits: Permits,
@@ -102,7 +103,7 @@ pub struct Api {
     pub namespaces: Namespaces,
     /// Identity Lease of this replica; `None` if the server does not share its store with other replicas.
     pub identity: Option<ReplicaIdentity>,
-    /// Hand-over of Leases between built-in storage and this server.
+    /// Hand-over of Leases between kube-apiserver's own storage and this server.
     pub handover: Handover,
     /// Reservations of locks for the clients that held them before this server started.
     pub reclaim: Reclaim,
@@ -139,7 +140,7 @@ struct Call<'r> {
 enum Verdict {
     /// A reply, since the request changes no Lease.
     Reply(Box<Reply>),
-    /// A wait for this condition. After the wait, the server decides the request again.
+    /// The request must wait until this condition is met. The server then decides the request again.
     Wait(Until),
     /// A change, and the response to send once the change is applied.
     Write(Change, Answer),
@@ -161,7 +162,8 @@ pub enum Reply {
     Job(Box<Job>),
     /// A stream of watch events.
     Watch(Box<WatchSpec>),
-    /// No response yet. The connection calls [`Api::resume`] when the condition of the wait may be met.
+    /// No response yet: the request waits for a condition. The connection calls [`Api::resume`] when the condition may
+    /// be met.
     Waiting(Waiting),
 }
 
@@ -376,8 +378,8 @@ impl Api {
     fn carry_out(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
         match verdict {
             Verdict::Write(change, answer) => {
-                // During a takeover, a write also waits until built-in storage has its change, so it needs a permit.
-                // Any other write waits only for the journal, which limits the changes in flight.
+                // During a takeover, a write also waits until kube-apiserver's own storage has its change, so it needs
+                // a permit. Any other write waits only for the journal, which limits the changes in flight.
                 let permit = match self.handover.follows_built_in() {
                     true => Some(self.take_freshness_permit(call)?),
                     false => None,
@@ -400,7 +402,8 @@ impl Api {
     /// Writes a client's change if the hand-over allows the change.
     ///
     /// # Errors
-    /// Those of [`Storage::write`]. 403 for an identity Lease. 429 if the hand-over does not allow the change.
+    /// Those of [`Storage::write`]. 403 if the change concerns the identity Lease of a replica, and the caller is no
+    /// administrator. 429 if the hand-over does not allow the change.
     #[inline]
     fn write_for_client(&mut self, table: &mut Table, change: Change, call: &Call<'_>) -> Result<Written, ApiError> {
         if self.identity.is_some() {
@@ -431,7 +434,8 @@ impl Api {
         self.holder_log.log(change, now.ms);
     }
 
-    /// Takes a permit to wait until this replica's table, or built-in storage, has the changes that a request needs.
+    /// Takes a permit to wait until this replica's table, or kube-apiserver's own storage, has the changes that a
+    /// request needs.
     ///
     /// # Errors
     /// 429 if too many requests are waiting already.
@@ -484,8 +488,7 @@ impl Api {
     /// 429 if too many long responses are in progress, for this caller or for all callers. 429 also if the table has
     /// too many old states of Leases to free, and `reply` would hold more of them.
     fn take_long_job_permit(&self, table: &Table, reply: &mut Reply, caller: &Caller) -> Result<(), ApiError> {
-        // Whether too many states of Leases wait to be freed. They are left over from lists and watches that have
-        // ended.
+        // Whether too many states of Leases, left over from lists and watches that have ended, wait to be freed.
         let is_crowded = table.discarded_len() > STATES_DISCARDED_MAX;
         let place = match reply {
             Reply::Job(job) if is_crowded && (job.holds_states() || job.is_long()) => {
@@ -538,8 +541,9 @@ impl Api {
     }
 
     /// Replies to a watch from an expired `resourceVersion`. As in kube-apiserver, the watch begins, and ends with an
-    /// ERROR event. client-go's `RetryWatcher` gives up a version only after such an event. It repeats a watch that
-    /// gets the status 410, later also at kube-apiserver. There, a version of this server never expires.
+    /// ERROR event. client-go's `RetryWatcher` gives up a version only after such an event. If the watch got the status
+    /// 410, `RetryWatcher` would repeat the watch from the same version. After a rollback, kube-apiserver would get
+    /// that watch. There the version never expires, so the watch would show no events.
     ///
     /// # Errors
     /// [`ApiError`] if the options of the watch are invalid. `expired` if the request is no watch.
@@ -580,8 +584,8 @@ impl Api {
         self.carry_out(table, call, verdict)
     }
 
-    /// Returns the condition that a write must wait for while another change of the same Lease is in flight; `None`
-    /// without such a change.
+    /// Returns the condition that a write must wait for while another change of the same Lease is in flight in the
+    /// journal; `None` if none is in flight.
     ///
     /// # Errors
     /// 409 if the journal has already rejected [`WRITE_ATTEMPTS_MAX`] changes of this request.

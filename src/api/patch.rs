@@ -157,7 +157,8 @@ impl Api {
         };
         let is_checked = options.field_validation != FieldValidation::Ignore;
         // Most bodies of an apply are JSON, and the JSON decoder is faster than the YAML decoder. Only the YAML decoder
-        // reports the line numbers of repeated fields, and limits the number of values in a body.
+        // reports the line numbers of repeated fields, and limits the number of values in a body. So it also decodes a
+        // JSON body that repeats fields or may have too many values.
         let json = check_values(body).ok().and_then(|()| serde_json::from_slice::<Value>(body).ok());
         match json {
             Some(mut value) if !is_checked || self.decoder.repeated_fields(body).is_empty() => {
@@ -210,7 +211,7 @@ fn begins_as_json(body: &[u8]) -> bool {
     body.utf8_chunks().next().is_some_and(|chunk| chunk.valid().trim_start().starts_with('{'))
 }
 
-/// Checks that the body of an apply is an object.
+/// Checks that the body of an apply is an object or null.
 fn check_kind(config: &Value) -> Result<(), ApiError> {
     let kind = match config {
         Value::Null | Value::Object(_) => return Ok(()),
@@ -262,8 +263,8 @@ fn tell(call: &Call<'_>, complaints: &[String], options: &WriteOptions) -> Resul
     Ok(())
 }
 
-/// Returns 422 for a patch whose result is not a Lease. `shown` is the text that the message quotes. As in
-/// kube-apiserver, this is a strategic merge patch itself, but the result of a JSON patch or a merge patch.
+/// Returns 422 for a patch whose result is not a Lease. The message quotes `shown`. As in kube-apiserver, `shown` is
+/// the patch itself for a strategic merge patch, and the result of the patch for a JSON patch or a merge patch.
 fn unfit(shown: &str, why: String) -> ApiError {
     ApiError::Invalid {
         subject: InvalidSubject::Patch,

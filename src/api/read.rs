@@ -67,8 +67,8 @@ pub(super) fn list(
 }
 
 /// Watches the Leases of a path below `/watch/`. Such a request is a watch even without `watch=true` in the query. But
-/// without `watch=true`, its options are not checked as those of a watch (apiserver `endpoints/handlers/get.go`,
-/// `ListResource` with `forceWatch`).
+/// without `watch=true`, kube-apiserver and this server do not check its options as those of a watch (apiserver
+/// `endpoints/handlers/get.go`, `ListResource` with `forceWatch`).
 pub(super) fn watch_by_path(
     table: &Table,
     call: &Call<'_>,
@@ -104,7 +104,7 @@ pub(super) fn select_shard(call: &Call<'_>, options: &mut ListOptions) -> Result
     Ok(())
 }
 
-/// Returns the range of keys for a request: the Leases of the path, restricted by the field selector.
+/// Returns the range of keys that a request covers: the Leases in its path, restricted by its field selector.
 pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
     // If the field selector names another namespace than the path, the path decides the range. The field selector then
     // matches no Lease.
@@ -112,8 +112,9 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
     match (namespace, selector.fields.required_name()) {
         (None, _) => Range::All,
         // An invalid name in the field selector cannot be a key. kube-apiserver then lists the whole namespace
-        // (apiserver `registry/generic/registry`, `ListPredicate`). This server does the same: in `list_start`, a
-        // `resourceVersion` with a limit means another state for one name than for a namespace.
+        // (apiserver `registry/generic/registry`, `ListPredicate`). This server does the same, since `list_start`
+        // treats a list of one name differently: with a `resourceVersion` and a limit, it shows another state than a
+        // list of a namespace.
         (Some(namespace), Some(name)) if !name.is_empty() && check_key(namespace, name).is_ok() => {
             Range::Name(Key::new(namespace, name))
         }
@@ -233,9 +234,9 @@ fn watch(
             Err(error) => WatchStart::Refused(Box::new(error)),
             Ok(()) => with_all(options.allow_watch_bookmarks),
         },
-        // Here `sendInitialEvents` has no default: the query lacks `watch=true`, or spells the version 0 differently.
-        // The watch still begins with the existing Leases (apiserver `storage/cacher`, `getAllEventsSinceLocked`). No
-        // bookmark marks the end of these initial events.
+        // Here `sendInitialEvents` has no default: the query lacks `watch=true`, or spells the version 0 differently,
+        // such as `00`. The watch still begins with the existing Leases (apiserver `storage/cacher`,
+        // `getAllEventsSinceLocked`). No bookmark marks the end of these initial events.
         None if version == 0 => with_all(false),
         Some(false) if version == 0 => WatchStart::After(table.version()),
         Some(false) | None if version > table.version().0 => {

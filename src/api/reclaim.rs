@@ -1,11 +1,11 @@
 //! Reserves each lock for its former holder after this server starts, until that holder's Lease would have expired.
 //!
 //! The table of a new server is empty, so every lock looks free to competing clients. But the former holder of a lock
-//! may be alive, and acts as the leader until one of its renewals fails. There would be two leaders. So for the
-//! duration of a lock (`leaseDurationSeconds`), only its former holder may acquire the lock: create the Lease, or
-//! become the holder of a Lease without a holder. A lease server that has lost its grants waits in the same way (Gray
-//! and Cheriton, "Leases", 1989). In NFSv4 this wait is the grace period, in which clients can only reclaim locks (RFC
-//! 8881 §8.4.2.1).
+//! may be alive, and acts as the leader until one of its renewals fails. If another client acquired the lock in that
+//! time, there would be two leaders. So for the duration of a lock (`leaseDurationSeconds`), only its former holder may
+//! acquire the lock: create the Lease, or become the holder of a Lease without a holder. A lease server that has lost
+//! its grants waits in the same way (Gray and Cheriton, "Leases", 1989). In NFSv4 this wait is the grace period, in
+//! which clients can only reclaim locks (RFC 8881 §8.4.2.1).
 //!
 //! The server recognizes a former holder by its renewal (client-go `leaderelection`, from Kubernetes 1.30 on). The
 //! renewal is an update of the Lease that contains the former UID of the Lease. The update fails, since no Lease has
@@ -61,14 +61,16 @@ impl Reclaim {
         }
     }
 
-    /// Records a request for `lease`. The first request for a lock begins the period of reservations.
+    /// Records that a client requests to acquire `lease`. The first such request for a lock begins the period of
+    /// reservations.
     pub(super) fn note_request(&mut self, lease: &Lease, now_ms: u64) {
         if contested_by(lease).is_some() {
             self.advance(now_ms);
         }
     }
 
-    /// Checks that `lease` is not reserved for a former holder.
+    /// Checks that a client may acquire the lock `lease`: it is not reserved for a former holder, or the client has
+    /// claimed it.
     ///
     /// # Errors
     /// [`ApiError::Unclaimed`] while the lock may belong to another holder.
@@ -79,8 +81,8 @@ impl Reclaim {
             Phase::Open { began_ms, claims } => (*began_ms, claims.contains(&claim_of(&self.hasher, lease, holder))),
             Phase::Over => return Ok(()),
         };
-        // The reservation lasts as long as a competing client waits for a renewal before it takes the lock over. All
-        // clients of a lock use the same duration.
+        // The reservation lasts for the lock's duration. A competing client waits as long for a renewal, before it
+        // takes the lock over. All clients of a lock use the same duration.
         let lasts_ms = lease.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let lasts_ms = lasts_ms.map_or(self.period_ms, |seconds| self.period_ms.min(seconds.saturating_mul(1000)));
         let left_ms = began_ms.saturating_add(lasts_ms).saturating_sub(now_ms);

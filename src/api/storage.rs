@@ -24,7 +24,7 @@ pub(super) enum Written {
     Applied(Object),
     /// The journal has accepted the change, and will make it durable. The ticket identifies the change.
     Submitted(Ticket),
-    /// The change is not accepted: another change of the same Lease is in flight, with this ticket number.
+    /// The journal has refused the change: another change of the same Lease is in flight, with this ticket number.
     Busy(u64),
 }
 
@@ -52,13 +52,14 @@ impl Storage {
         self.journal().is_some_and(Journal::is_loading)
     }
 
-    /// Returns the ticket number of the change in flight of this Lease; `None` without such a change.
+    /// Returns the ticket number of the change of this Lease that is in flight in the journal; `None` if none is in
+    /// flight.
     #[inline]
     pub(super) fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
         self.journal()?.in_flight(namespace, name)
     }
 
-    /// Returns the highest ticket number up to which every change is applied, rejected or failed.
+    /// Returns the highest ticket number up to which every change is settled: applied, rejected or failed.
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.journal().map_or(0, Journal::settled)
@@ -75,8 +76,9 @@ impl Storage {
         self.journal().is_none_or(Journal::is_reachable)
     }
 
-    /// Requests a new barrier and returns its number; `None` if the store is unreachable. Once the barrier is passed,
-    /// the table has every change that any process had written before this call.
+    /// Requests a new barrier (a query of the store for its last entry) and returns its number; `None` if the store is
+    /// unreachable. Once the barrier is passed, the table has every change that any process had written to the store
+    /// before this call.
     pub(super) fn ask_barrier(&mut self) -> Option<u64> {
         self.journal_mut().filter(|journal| journal.is_reachable()).map(Journal::ask_barrier)
     }

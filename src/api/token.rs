@@ -27,8 +27,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode
 #[serde(default)]
 pub(super) struct ContinueToken {
     v: String,
-    /// `resourceVersion` of the list; negative for the newest state. The server issues a token with -1 after the
-    /// version of an earlier token has expired.
+    /// `resourceVersion` of the list; negative for the newest state. If the version of a token has expired, the error
+    /// contains a new token with -1.
     rv: i64,
     /// First possible key of the page: `namespace/name` of the last item before the page, and a NUL. In a list of one
     /// namespace, only the name and a NUL.
@@ -161,7 +161,7 @@ fn start_in<'a>(range: &Range, start: &'a str) -> &'a str {
         Range::Namespace(namespace) => start.strip_prefix(&**namespace).and_then(|rest| rest.strip_prefix('/')),
         Range::All | Range::Name(_) => None,
     };
-    // A forged start that is no namespace and name is not changed.
+    // A forged `start` that is not a namespace and a name remains unchanged.
     name.filter(|name| !name.is_empty() && !name.contains('/')).unwrap_or(start)
 }
 
@@ -244,7 +244,8 @@ mod tests {
         assert_eq!(everywhere.key_in(&Range::All), "n/a\0");
     }
 
-    /// After a rollback, kube-apiserver gets the token and adds the namespace of the request.
+    /// After a rollback, kube-apiserver gets the token and adds the namespace of the request. So the token must not
+    /// contain the namespace.
     #[test]
     fn a_token_of_one_namespace_omits_the_namespace() {
         let table = Table::new(ResourceVersion(1), 10, usize::MAX);

@@ -4,7 +4,7 @@
 //!
 //! - for the journal to make its own change durable, or for another change of the same Lease;
 //! - for this replica's table to catch up with the store;
-//! - for kube-apiserver's own storage of Leases, during a takeover;
+//! - for built-in storage (kube-apiserver's own storage of Leases), during a takeover;
 //! - for a namespace that the cluster has not reported to this server yet.
 //!
 //! When a request is served again, the server decides it by the current state of the Leases, like `GuaranteedUpdate`
@@ -61,13 +61,15 @@ pub(super) enum Until {
     /// No other change of the same Lease is in flight. The number is the ticket number of the change that is in flight
     /// now.
     KeyIsFree(u64),
-    /// The barrier with this number is passed.
+    /// The barrier with this number is passed: the table has every change that the store had when the request asked for
+    /// the barrier.
     Barrier(u64),
     /// The table has reached this `resourceVersion`.
     VersionIsApplied(u64),
     /// The cluster has reported the namespace to this server.
     NamespaceIsKnown(CompactString),
-    /// The table has the changes that the round with this number imported from built-in storage, during a hand-over.
+    /// The table has the changes that the copy round with this number imported from built-in storage, during a
+    /// takeover.
     RoundIsComplete(u64),
     /// The request's own change is applied, rejected or failed.
     Settled(Ticket, Answer),
@@ -107,13 +109,15 @@ pub enum Resumed {
 /// The event after which the caller resumes a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeUp {
-    /// The table has applied any change of a Lease, or kube-apiserver's watch of Namespaces has reported a change.
+    /// The table has applied any change of a Lease, or this server's watch of Namespaces at kube-apiserver has reported
+    /// a change.
     AnyChange,
     /// The request's own change, with this ticket number, is applied, rejected or failed.
     OwnTicket(u64),
     /// Another request's change, with this ticket number, is applied, rejected or failed.
     OtherTicket(u64),
-    /// The barrier with this number is passed.
+    /// The barrier with this number is passed, so the table has every change that the store had when the request asked
+    /// for it.
     Barrier(u64),
     /// The table has reached this `resourceVersion`.
     Version(u64),
@@ -190,7 +194,8 @@ impl Waiting {
 }
 
 impl Retry {
-    /// Creates the value for a request that the server serves for the first time, at `ms`.
+    /// Creates the value for a request that the server serves for the first time, at `ms`: it has waited for nothing
+    /// yet.
     pub(super) fn first(ms: u64) -> Self {
         Self {
             since_ms: ms,

@@ -48,8 +48,8 @@ fn warn_value(text: &str) -> String {
     format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Number of characters of all warnings of a response together above which each warning is cut. Once the cut warnings
-/// have this many characters, the rest is omitted.
+/// Maximum number of characters of all warnings of a response together. Above this number, each warning is cut. Once
+/// the cut warnings have this many characters, the remaining warnings are omitted.
 const CHARS_MAX: usize = 4_096;
 
 /// Maximum number of characters that remain of a cut warning.

@@ -240,7 +240,8 @@ impl Api {
         if dry_run {
             return write.reply(200, LeaseState::Loose(&lease, Some(current.version)));
         }
-        // Like kube-apiserver, the server removes `selfLink` only when it stores the Lease.
+        // Like kube-apiserver, the server removes `selfLink` only when it stores the Lease. So the response to a dry
+        // run still contains it.
         lease.metadata.self_link = CompactString::default();
         let mut is_same = lease == *live;
         if !is_same && fit_size(&mut lease, write.kind)? {
@@ -254,9 +255,9 @@ impl Api {
         Ok(Verdict::Write(Change::Replace(table.target(slot), Box::new(lease)), write.answer(200)))
     }
 
-    /// Refuses `lease` while the lock is reserved: another holder, unknown to this server, may still have the lock
-    /// ([`Reclaim`](super::Reclaim)). `live` is the current Lease. If `live` has a holder or a `renewTime`, this server
-    /// has the last holder's write, so no holder is unknown.
+    /// Refuses `lease` while its lock is reserved ([`Reclaim`](super::Reclaim)): a client that acquired the lock before
+    /// this server started may still hold the lock. `live` is the current Lease. If `live` has a holder or a
+    /// `renewTime`, this server knows the last holder, and the lock is not reserved.
     fn check_reservation(&mut self, live: Option<&Lease>, lease: &Lease, write: &Write<'_>) -> Result<(), ApiError> {
         if live.is_some_and(|live| is_lock(live) || live.spec.renew_time.is_some()) {
             return Ok(());
@@ -355,8 +356,9 @@ fn strictness(
     Ok(())
 }
 
-/// Returns the writer, with the name of its field manager. The name is `fieldManager` in the request. Without
-/// `fieldManager`, the name is derived from the user agent and stored in `made_up`.
+/// Returns the writer that `managedFields` records for the request. The name of its field manager is `fieldManager` in
+/// the request. Without `fieldManager`, the function derives the name from the user agent, and stores the name in
+/// `made_up`.
 pub(super) fn writer<'c>(call: &Call<'_>, options: &'c WriteOptions, made_up: &'c mut CompactString) -> Writer<'c> {
     let mut manager = options.field_manager.as_str();
     if manager.is_empty() {
@@ -378,15 +380,15 @@ fn drop_repeated_owners(warnings: &Warnings, meta: &mut ObjectMeta, words: &str)
     }
 }
 
-/// Warning about repeated owner references in the body of the request.
+/// Start of the warning about repeated owner references in the body of the request.
 const REPEATED_OWNERS: &str = ".metadata.ownerReferences contains duplicate entries";
-/// Warning about repeated owner references in the result of a patch.
+/// Start of the warning about repeated owner references in the result of a patch.
 const REPEATED_OWNERS_AT_LAST: &str =
     ".metadata.ownerReferences contains duplicate entries after mutating admission happens";
 /// Maximum number of UIDs in the warning about repeated owner references.
 const REPEATED_OWNERS_SHOWN_MAX: usize = 64;
 
-/// Returns the name of a new object for the messages of admission plugins.
+/// Returns the name of a new object, as kube-apiserver's admission plugins show it in messages.
 fn shown_name(meta: &ObjectMeta) -> &str {
     [&meta.name, &meta.generate_name].into_iter().find(|name| !name.is_empty()).map_or("Unknown", CompactString::as_str)
 }
@@ -412,8 +414,8 @@ fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     }
 }
 
-/// Refuses a write of a long Lease with 429 while running lists still hold too many old states of long Leases
-/// ([`OUTLIVED_BYTES_MAX`](crate::limits::OUTLIVED_BYTES_MAX)).
+/// Refuses a write of a long Lease (more than 16 KiB of memory) with 429 while running lists still hold too many old
+/// states of long Leases ([`OUTLIVED_BYTES_MAX`](crate::limits::OUTLIVED_BYTES_MAX)).
 fn check_long_write(table: &mut Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
     table.sweep_outlived();
     if table.must_refuse_long(slot, lease) { Err(ApiError::TooManyRequests) } else { Ok(()) }
@@ -482,7 +484,7 @@ mod tests {
     fn a_taken_generated_name_is_retried_a_few_times() {
         let (mut api, mut table) = (Api::new(), Table::new(ResourceVersion(1), 1_000, usize::MAX));
         let named = |name: &str| format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
-        // Leases already have all names that the next creation will try, except the last name.
+        // The test creates Leases with all names that the next creation will try, except the last name.
         let mut same = api.rng.clone();
         let names: Vec<_> = (0..GENERATED_NAMES_MAX).map(|_| generated_name("g-", &mut same)).collect();
         let (last, others) = names.split_last().expect("names");
@@ -514,8 +516,9 @@ mod tests {
         assert_eq!(create(&mut api, &mut table, &named(last)).retry_after_seconds, 0);
     }
 
-    /// A client rewrites a long Lease while many lists, which their clients do not read, each hold another state of
-    /// that Lease. Goal: the server limits the memory of these states, and refuses only writes of long Leases.
+    /// A client rewrites a long Lease while many lists are in progress. Each list holds another state of that Lease,
+    /// since its client does not read the response. Goal: the server limits the memory of these states, and refuses
+    /// only writes of long Leases.
     #[test]
     fn a_large_lease_is_not_rewritten_while_lists_hold_many_states() {
         const REWRITES_MAX: usize = 1000;

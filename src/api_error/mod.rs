@@ -33,7 +33,8 @@ pub enum ApiError {
         name: String,
         /// Whether the existing Lease is being deleted, and exists only because of its finalizers.
         being_deleted: bool,
-        /// Whether the server generated the name from `generateName`. If so, another attempt may succeed.
+        /// Whether the client set `generateName`. If so, the message says that the server could not generate a unique
+        /// name, and the client may retry.
         is_generated: bool,
     },
     /// A server-side apply would change fields that other field managers own.
@@ -51,8 +52,9 @@ pub enum ApiError {
         /// Name of the Lease.
         name: String,
     },
-    /// The event log no longer has the state at the requested `resourceVersion`, or that version was never issued. A
-    /// hand-over or a slow client also ends a watch with this error. The client must list again.
+    /// The server no longer has the state at the requested `resourceVersion`, or has never issued that version. A watch
+    /// also ends with this error if its client is too slow, or if the Leases move back to kube-apiserver. The client
+    /// must list again.
     Expired {
         /// The reason, in kube-apiserver's words if kube-apiserver has the same error.
         message: String,
@@ -109,7 +111,8 @@ pub enum ApiError {
     },
     /// The server can generate the response in no form that `Accept` allows.
     NotAcceptable(Unacceptable),
-    /// An option of the deletion demands that the object cannot be decoded, but this Lease can be decoded.
+    /// The deletion has the option `ignoreStoreReadErrorWithClusterBreakingPotential`, which deletes only objects that
+    /// cannot be decoded. This Lease can be decoded.
     NotCorrupt {
         /// Namespace of the Lease.
         namespace: String,
@@ -214,7 +217,7 @@ pub enum ApiError {
         version: ResourceVersion,
     },
     /// kube-apiserver's router accepts the `Content-Type` of the patch, but the handler behind the router does not. An
-    /// example is a list of media types.
+    /// example is a `Content-Type` with a list of media types.
     UnknownPatchFormat,
     /// The server does not support the `Content-Type` of the body.
     UnsupportedMediaType,
@@ -250,7 +253,7 @@ impl InvalidSubject {
 
 impl ApiError {
     /// Creates the error for a response that takes too long. The server has dropped states of Leases that the response
-    /// needs, or has revoked the permit of the response. A retry may succeed.
+    /// needs, or has given the place of this response among the long responses to another user. A retry may succeed.
     #[must_use]
     pub fn overtaken() -> Self {
         Self::ServiceUnavailable { message: "the response took too long, please try again later".into() }
@@ -269,8 +272,8 @@ impl ApiError {
         self.whole_status().cut()
     }
 
-    /// Returns the `Status` with its whole texts. The `match` has no catch-all arm. So a new variant does not compile
-    /// until this function handles the variant.
+    /// Returns the `Status` before long texts are cut. The `match` has no catch-all arm. So a new variant does not
+    /// compile until this function handles the variant.
     fn whole_status(&self) -> Status {
         let of = |name: &str, kind: &'static str| {
             Some(StatusDetails { name: name.to_owned(), group: GROUP, kind, ..StatusDetails::default() })

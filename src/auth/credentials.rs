@@ -1,9 +1,10 @@
 //! The credentials of a connection's peer, and the caller of each request on the connection.
 //!
 //! The server evaluates the peer's certificates again when the last evaluation expires or when the trusted CAs change.
-//! If they proved nothing, it also does so when the clock goes back. kube-apiserver verifies the chain for every
-//! request. So removed CAs, expired certificates and resumed sessions have the same effect in both servers. Invariant:
-//! only a proven front proxy may name users in field lines.
+//! If the certificates proved no identity, the server also evaluates them again when the clock goes back, since they
+//! may only have seemed expired. kube-apiserver verifies the chain for every request. So removed CAs, expired
+//! certificates and resumed sessions have the same effect in both servers. Invariant: only a proven front proxy may
+//! name users in field lines.
 
 use super::request_header::{self, Unnamed};
 use super::{Caller, has_rights};
@@ -42,7 +43,8 @@ impl Kind {
     }
 
     /// Whether the evaluation still holds at the time `now`, with the CAs in `trust`. If the clock has gone back since
-    /// the evaluation, the clock may have been ahead, so that valid certificates seemed to have expired.
+    /// the evaluation, it may have been ahead, so that valid certificates seemed to have expired. So an evaluation
+    /// without any proof then no longer holds.
     fn holds(&self, trust: &Arc<Trust>, now: Time) -> bool {
         let Self::Proven { trust: own, proof, since, .. } = self else { return false };
         let is_proof = proof.is_front_proxy || proof.user.is_some();
@@ -63,9 +65,9 @@ impl Credentials {
         Self { kind: Kind::Unproven, spoken_for: Cell::default() }
     }
 
-    /// Evaluates the peer's certificates again, if the last evaluation no longer holds. Call `refresh` before the
-    /// server serves requests. `chain` is the certificate chain, with the peer's own certificate first. The chain may
-    /// be empty.
+    /// Evaluates the peer's certificates again, if the last evaluation no longer holds. Call this function each time
+    /// before the server serves requests of the connection. `chain` is the certificate chain, with the peer's own
+    /// certificate first. The chain may be empty.
     pub fn refresh(&mut self, trust: &Arc<Trust>, chain: &[CertificateDer<'_>], now: Now) {
         if self.is_insecure() || self.kind.holds(trust, now.wall) {
             return;

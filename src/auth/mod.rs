@@ -40,8 +40,8 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Returns the requester for the permits of this caller's requests. Each requester may use only a part of the
-    /// permits for concurrent work.
+    /// Returns the name under which this caller's requests take permits. A permit is the right to one of a limited
+    /// number of concurrent tasks. A single user may take only a part of the permits.
     #[must_use]
     pub fn requester(&self) -> Requester<'_> {
         match self {
@@ -70,12 +70,13 @@ fn is_of_cluster(identity: &Identity) -> bool {
 const GROUP_MONITORING: &str = "system:monitoring";
 
 /// Checks that `caller` may send a request with `method` to `path`. `route` is the route of `path`. `verb` is the verb
-/// of a request for Leases.
+/// of a request for Leases, or `None` for any other request.
 ///
 /// # Errors
 /// [`ApiError::Unauthorized`] for anonymous callers. For other callers [`ApiError::Forbidden`], or
 /// [`ApiError::ForbiddenPath`] if the route does not name Leases. Any caller, even an anonymous one, gets
-/// [`ApiError::Forbidden`] for a write of the hand-over Lease without the right to write it.
+/// [`ApiError::Forbidden`] for a write of the hand-over Lease, which controls who may write Leases, without the right
+/// to write it.
 pub fn authorize(
     caller: &Caller,
     method: Method,
@@ -286,7 +287,7 @@ mod tests {
         assert!(authorize_create(&node, "kube-node-lease", "n1", "").is_ok());
         assert!(authorize_create(&node, "kube-node-lease", "n2", "").is_err());
         assert!(authorize_create(&node, "kube-node-lease", "", "n1").is_err());
-        // The user name does not suffice to make a user a node: the user must also be in the group.
+        // The user name does not suffice to make a user a node: the user must also be in the group `system:nodes`.
         assert_eq!(ask(&user("system:node:n1", &[]), Method::Get, OWN), Err(403));
     }
 

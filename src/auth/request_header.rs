@@ -39,8 +39,8 @@ pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     found
 }
 
-/// Stores the user that the field lines name in `identity`, and reuses the memory of `identity`. Only the first 64
-/// configured field names for the user name count.
+/// Reads the user that the field lines name into `identity`, whose memory it reuses. Only the first 64 configured field
+/// names for the user name count.
 ///
 /// # Errors
 /// [`Unnamed`]. The user name in `identity` is then not valid.
@@ -120,9 +120,9 @@ struct FirstLines {
 }
 
 impl FirstLines {
-    /// Stores `value` in `own` if its field name comes before the field name whose value is used so far. Only the first
-    /// line of each field name counts. If this line is empty, the next field name is used, not the next line of this
-    /// name (apiserver `headerrequest`, `headerValue`, and Go's `Header.Get`).
+    /// Stores `value` in `own` if the configuration lists its field name before the field name whose value is used so
+    /// far. Only the first line of each field name counts. If this line is empty, the next field name is used, not the
+    /// next line of this name (apiserver `headerrequest`, `headerValue`, and Go's `Header.Get`).
     fn take(&mut self, at: usize, value: &str, own: &mut String) {
         let Some(bit) = u32::try_from(at).ok().and_then(|at| 1_u64.checked_shl(at)) else { return };
         let is_first = self.seen & bit == 0;

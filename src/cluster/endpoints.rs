@@ -1,10 +1,11 @@
 //! Maintains the EndpointSlices of a Service, as kube-apiserver's lease reconciler does for the Service `kubernetes`
 //! (Kubernetes, "EndpointSlices", "Management").
 //!
-//! Every replica computes the same slices from the same identity Leases, and checks the slices every ten seconds. A
-//! replica replaces a slice only at the `resourceVersion` that it has read. So a replica overwrites no change that it
-//! has not seen. A replica may not have applied the identity Lease of a new replica yet. Then it removes the endpoint
-//! of the new replica, and adds the endpoint again once it has applied that Lease. The slices do not depend on
+//! Each replica renews an identity Lease, which shows that the replica is alive, and contains its address. Every
+//! replica computes the same slices from these Leases, and checks the slices every ten seconds. A replica replaces a
+//! slice only at the `resourceVersion` that it has read. So a replica overwrites no change that it has not seen. A
+//! replica may not have applied the identity Lease of a new replica yet. Then it removes the endpoint of the new
+//! replica, and adds the endpoint again once it has applied that Lease. The slices do not depend on
 //! kube-controller-manager, which has no leader while Leases are unavailable.
 
 use super::Followed;
@@ -126,8 +127,8 @@ impl EndpointsSender {
 const RACES_MAX: u32 = 4;
 
 /// Maintains the slices of `service` while the sender exists. Leaves the slices unchanged while the list of endpoints
-/// is empty: this replica may not know which replicas are alive. Or this replica was the last one, and may return at
-/// the same address. Reports the generation of the endpoints in the slices to `published`.
+/// is empty: this replica may not know which replicas are alive, or it was the last one, and may return at the same
+/// address. Reports the generation of the endpoints in the slices to `published`.
 pub(super) async fn keep_endpoints(
     client: Client,
     service: &ServiceName,

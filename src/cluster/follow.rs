@@ -24,18 +24,18 @@ pub(super) enum Seen<K> {
 }
 
 /// Timeout of a watch, in seconds. The next watch continues where this one ended, at the cost of one request. So on a
-/// working connection, the server receives something at least this often, and [`READ_MAX`] without a byte means a dead
-/// connection.
+/// working connection, this server receives something at least this often. If no byte arrives for [`READ_MAX`], the
+/// connection is dead.
 const WATCH_SECONDS: u32 = 50;
-/// Maximum time without received bytes until the connection counts as dead. Until then, the server may miss new
+/// Maximum time without received bytes until the connection counts as dead. Until then, this server may miss new
 /// namespaces. The value equals kube-apiserver's maximum time for a list (`--request-timeout`), so that no list is cut
 /// off.
 pub(super) const READ_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!((WATCH_SECONDS as u64) < READ_MAX.as_secs(), "a quiet watch is no dead connection");
-/// Minimum duration of a watch that ends by its timeout. A watch that ends sooner ended for another reason, so the
+/// Minimum duration of a watch that ends by its timeout. A watch that ends sooner ended for another reason, so this
 /// server pauses before the next watch.
 const WATCH_MIN: Duration = Duration::from_secs(1);
-/// Pause after the first failed list or watch. Each further failure doubles the pause.
+/// Pause after the first failed list or watch. Each further failure doubles the pause, until a list succeeds.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(250);
 const _: () = assert!(PAUSE_MIN.as_millis() * 3 / 2 < NAMESPACE_WAIT_MS as u128, "a creation waits for one failure");
 /// Maximum pause after a failed list or watch.
@@ -93,7 +93,7 @@ pub fn told(error: &(dyn Error + 'static)) -> String {
     told.join(": ")
 }
 
-/// The reason why the server stopped following the objects without an error.
+/// The reason why this server stopped following the objects without an error.
 pub(super) enum End {
     /// The `resourceVersion` of the watch has expired, so a new list is needed.
     Expired,
@@ -128,7 +128,7 @@ where
     loop {
         let begun = Instant::now();
         let mut events = pin!(api.watch(&watch, &version).await?);
-        // A watch lasts at most `WATCH_SECONDS`. So the time of the last report is recorded at least that often.
+        // A watch lasts at most `WATCH_SECONDS`. So even without events, a response is recorded at least that often.
         followed.hear();
         while let Some(event) = events.try_next().await? {
             let seen = match event {

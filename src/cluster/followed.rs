@@ -16,26 +16,26 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Returns kube-apiserver's authentication settings, not heard of yet.
+    /// Creates the value for kube-apiserver's authentication settings, before the first response about them.
     #[must_use]
     pub fn authentication() -> Self {
         Self { what: CONFIG_MAP, last_heard: Arc::default() }
     }
 
-    /// Returns the namespaces, not heard of yet.
+    /// Creates the value for the namespaces, before the first response about them.
     #[must_use]
     pub fn namespaces() -> Self {
         Self { what: "namespaces", last_heard: Arc::default() }
     }
 
-    /// Returns the EndpointSlices of this server's Service, not heard of yet.
+    /// Creates the value for the EndpointSlices of this server's Service, before the first response about them.
     #[must_use]
     pub fn endpoints() -> Self {
         Self { what: "endpointslices", last_heard: Arc::default() }
     }
 
-    /// Returns the built-in Leases, not heard of yet. The server follows them only during a takeover, so `/metrics`
-    /// omits their time.
+    /// Creates the value for the built-in Leases (those that kube-apiserver itself stores), before the first response
+    /// about them. The server follows these Leases only during a takeover, so `/metrics` omits their time.
     #[must_use]
     pub fn built_in() -> Self {
         Self { what: "leases", last_heard: Arc::default() }

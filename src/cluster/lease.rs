@@ -5,7 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// Implements [`kube::Resource`] for a type of Leases, whose metadata is at the path of fields.
+/// Implements [`kube::Resource`] for a type that represents a Lease. The fields in `$field` are the path to its
+/// metadata.
 macro_rules! impl_lease_resource {
     ($lease:ty, $($field:tt).+) => {
         impl kube::Resource for $lease {

@@ -1,6 +1,7 @@
-//! Communication with the cluster that this server serves. The server follows the authentication settings of
-//! kube-apiserver's aggregator, and the namespaces. It publishes the endpoints of its replicas. During a takeover
-//! without access to etcd, it follows the built-in Leases (the Leases that kube-apiserver itself stores).
+//! Communication with the cluster that this server serves. The server follows (lists and watches) the authentication
+//! settings of kube-apiserver's aggregator, and the namespaces. It publishes the endpoints of its replicas as
+//! EndpointSlices. During a takeover without access to etcd, it follows the built-in Leases (the Leases that
+//! kube-apiserver itself stores).
 //!
 //! A separate thread sends all requests to kube-apiserver. The event loop only takes the results from a queue
 //! (`updates`). So a slow or unreachable kube-apiserver does not delay renewals.

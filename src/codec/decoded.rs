@@ -25,12 +25,12 @@ pub struct DecodedLease {
 pub struct DeleteOptions {
     /// Grace period of the deletion, in seconds; unused by the Lease API.
     pub grace_period_seconds: Option<i64>,
-    /// Preconditions on the Lease. Even an empty `preconditions` object counts as set: `ignore_store_read_error` is
-    /// refused together with it.
+    /// Preconditions on the Lease. If they are set, the server refuses `ignore_store_read_error`. Even an empty
+    /// `preconditions` object counts as set.
     pub preconditions: Option<Preconditions>,
-    /// The deprecated form of `propagation_policy`.
+    /// The deprecated form of `propagation_policy`: whether the garbage collector retains the dependents.
     pub orphan_dependents: Option<bool>,
-    /// What happens to the dependents of the Lease.
+    /// What the garbage collector does with the dependents of the Lease: `Orphan`, `Background` or `Foreground`.
     pub propagation_policy: Option<CompactString>,
     /// Values of `dryRun`. The only valid value is `All`: the server checks the request, but deletes nothing.
     pub dry_run: Vec<CompactString>,
@@ -49,8 +49,8 @@ pub struct Preconditions {
 
 impl DeleteOptions {
     /// The Go scheme that kube-apiserver names in its error about a body whose `kind` is neither empty nor
-    /// `DeleteOptions`: `no kind "Pod" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111"`. Only
-    /// `kind` decides. Clients send different values of `apiVersion` (`v1`, `meta.k8s.io/v1`, or the API version of the
-    /// object), so this server accepts any value.
+    /// `DeleteOptions`: `no kind "Pod" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111"`. The error
+    /// depends only on `kind`. Clients send different values of `apiVersion` (`v1`, `meta.k8s.io/v1`, or the API
+    /// version of the object), so this server accepts any value.
     pub(super) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 }

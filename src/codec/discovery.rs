@@ -16,7 +16,7 @@ pub struct Group {
     pub preferred_version: GroupVersion,
 }
 
-/// `GroupVersionForDiscovery`
+/// `GroupVersionForDiscovery`: one version of a group.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupVersion {
@@ -26,7 +26,7 @@ pub struct GroupVersion {
     pub version: &'static str,
 }
 
-/// `APIGroupList`
+/// `APIGroupList`: all groups and their versions.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupList {
     /// All groups.
@@ -43,7 +43,7 @@ pub struct ResourceList {
     pub resources: Vec<Resource>,
 }
 
-/// `APIResource`
+/// `APIResource`: one resource of an API version.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resource {
@@ -86,7 +86,7 @@ pub struct GroupDiscoveryList {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct NoMetadata {}
 
-/// `APIGroupDiscovery`
+/// `APIGroupDiscovery`: one group with the resources of its versions.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupDiscovery {
     /// Metadata with the name of the group.
@@ -102,7 +102,7 @@ pub struct Name {
     pub name: &'static str,
 }
 
-/// `APIVersionDiscovery`
+/// `APIVersionDiscovery`: one version of a group, with its resources.
 #[derive(Clone, Debug, Serialize)]
 pub struct VersionDiscovery {
     /// The version, without the group.
@@ -113,7 +113,7 @@ pub struct VersionDiscovery {
     pub freshness: &'static str,
 }
 
-/// `APIResourceDiscovery`
+/// `APIResourceDiscovery`: one resource of a version.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceDiscovery {

@@ -16,7 +16,7 @@ impl Format {
     /// All formats.
     pub(crate) const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
 
-    /// The media type without parameters.
+    /// Returns the media type, without parameters.
     #[must_use]
     pub fn media_type(self) -> &'static str {
         match self {

@@ -4,8 +4,9 @@ use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use crate::limits::METADATA_ENTRIES_MAX;
 use compact_str::CompactString;
 
-/// The lists and maps of an object's metadata. The decoder moves these entries into the metadata at the end of the
-/// body. So the decoder sorts the entries only once, even if the body repeats a field such as `labels` many times.
+/// The entries of the lists and maps in an object's metadata. The decoder moves the entries into the metadata at the
+/// end of the body. So the decoder sorts the entries only once, even if the body repeats a field such as `labels` many
+/// times.
 #[derive(Debug)]
 pub(super) struct Entries<Text> {
     pub(super) labels: Gathered<(Text, Text)>,
@@ -81,7 +82,7 @@ impl<T> Default for Gathered<T> {
 /// Creates a map from pairs of key and value. If a key is repeated, the map has its last value.
 fn string_map<Text: Ord + Into<CompactString>>(mut pairs: Vec<(Text, Text)>) -> StringMap {
     if !pairs.is_sorted_by(|a, b| a.0 < b.0) {
-        // The sort is stable, so the last value of a repeated key stays the last one.
+        // The sort is stable, so the pairs of one key stay in their order. Then `collect` keeps the last one.
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
     }
     pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect()

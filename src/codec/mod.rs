@@ -1,8 +1,8 @@
-//! Encodings of objects. Each format has a module, each form that is derived from a Lease has a module, and some
-//! modules are shared.
+//! Encodings of objects. Each format (JSON, protobuf, YAML) has a module. So has each object that is derived from a
+//! Lease: the Table, the partial metadata and the bookmark. The other modules are shared.
 //!
-//! A codec depends on the Lease type and the error types, but not on HTTP or the table. A codec reads slices, and
-//! appends to the caller's buffers. Between calls, a codec retains only scratch memory.
+//! A codec depends on the Lease type and the error types, but not on HTTP or the table of stored Leases. A codec reads
+//! slices, and appends to the caller's buffers. Between calls, a codec retains only scratch memory.
 
 pub mod bookmark;
 mod decoded;

@@ -13,13 +13,14 @@ pub const KIND: &str = "PartialObjectMetadata";
 /// `kind` of a list of objects that contain only metadata.
 pub const LIST_KIND: &str = "PartialObjectMetadataList";
 
-/// Appends the metadata of a Lease. `lease` is the JSON of the Lease, with or without `kind` and `apiVersion`.
+/// Appends a `PartialObjectMetadata` with the metadata of a Lease. `lease` is the JSON of the Lease, with or without
+/// `kind` and `apiVersion`. `of` is the version of `meta.k8s.io`.
 pub fn push_partial(out: &mut Vec<u8>, lease: &[u8], of: MetaVersion) {
     out.reserve(lease.len() + 96);
     push_type_meta(out, KIND, of);
-    // The first match is the start of the metadata, since only `kind` and `apiVersion` can come before it. The last
-    // match is the start of the spec: in a string, each quote has a backslash before it, and no later member is called
-    // `spec`.
+    // The first match of `METADATA` is the metadata, since only `kind` and `apiVersion` can come before it. The last
+    // match of `SPEC` is the spec: no later member is called `spec`, and in a string each quote has a backslash before
+    // it.
     let metadata = memmem::find(lease, METADATA).and_then(|at| lease.get(at..)).unwrap_or_default();
     let end = memmem::rfind(metadata, SPEC).unwrap_or(metadata.len());
     out.extend_from_slice(metadata.get(..end).unwrap_or_default());

@@ -7,9 +7,9 @@ use crate::resource::KIND;
 /// The reason why a body is refused as a Lease.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The type of the body is known, but the body cannot be decoded to an object of this type.
+    /// `kind` and `apiVersion` could be read, but the body cannot be decoded to a Lease.
     Unhandled { kind: String, version: String, words: String },
-    /// The type of the body is unknown.
+    /// `kind` and `apiVersion` could not be read.
     Unrecognized { words: String },
 }
 
@@ -19,7 +19,7 @@ impl Refusal {
         Self::Unhandled { kind: kind.to_owned(), version: version.to_owned(), words }
     }
 
-    /// Converts the refusal to the error for the client that has sent `body`.
+    /// Converts the refusal to the error 400 for the client that has sent `body`.
     #[cold]
     pub(crate) fn into_api_error(self, body: &[u8]) -> ApiError {
         let message = match self {
@@ -33,7 +33,7 @@ impl Refusal {
         ApiError::BadRequest { message }
     }
 
-    /// Returns the message, without the prefix that kube-apiserver adds.
+    /// Returns Go's plain message, without the prefix about the Lease that [`Self::into_api_error`] adds.
     #[cold]
     pub(crate) fn into_words(self) -> String {
         let (Self::Unhandled { words, .. } | Self::Unrecognized { words }) = self;
@@ -63,7 +63,7 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-/// Returns the message of `NotRegisteredError` in apimachinery's runtime.
+/// Returns the message of apimachinery's `NotRegisteredError` for a kind that is not in the Go scheme `scheme`.
 pub(crate) fn not_registered(kind: &str, api_version: &str, scheme: &str) -> String {
     format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(api_version))
 }

@@ -23,10 +23,10 @@ use std::cell::Cell;
 pub struct Template {
     encoding: Box<[u8]>,
     version: ResourceVersion,
-    /// Positions of the three values in the encoding; `None` if they cannot be replaced there.
+    /// Positions of the three values in the encoding; `None` if they cannot be replaced, such as without a `renewTime`.
     marks: Option<Marks>,
     format: Format,
-    /// Result of the first `is_renewable` call in [`Template::match_body`].
+    /// Result of the first `is_renewable` call in [`Template::match_body`]; `None` before this call.
     is_renewable: Cell<Option<bool>>,
 }
 
@@ -104,8 +104,8 @@ impl Template {
         is_renewable.then_some(renew_time)
     }
 
-    /// Loads the template into the CPU caches: reads a byte of each cache line, up to the usual length of a Lease.
-    /// Returns the sum of these bytes, so that the compiler does not remove the reads.
+    /// Loads the template into the CPU caches before it is needed: reads a byte of each cache line, up to the usual
+    /// length of a Lease. Returns the sum of these bytes, so that the compiler does not remove the reads.
     #[inline]
     #[must_use]
     pub fn touch(&self) -> usize {

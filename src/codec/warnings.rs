@@ -21,11 +21,11 @@ pub struct FieldWarnings {
 /// Maximum number of complaints that are stored, as in kube-apiserver.
 const MESSAGES_MAX: usize = 100;
 
-/// Maximum number of complaints that are examined. A body with megabytes of repeated fields must not delay the event
-/// loop.
+/// Maximum number of complaints, including duplicates, that are examined. A body with megabytes of repeated fields must
+/// not delay the event loop.
 const REPORTS_MAX: u32 = 10_000;
 
-/// Maximum length of a path in a complaint, in bytes.
+/// Maximum length of a path in a complaint, in bytes. A longer path is cut.
 const PATH_BYTES_MAX: usize = STATUS_TEXT_BYTES_MAX;
 
 /// Maximum sum of the lengths of all paths, in bytes, after which no further complaints are examined. A key may be

@@ -43,7 +43,7 @@ pub(crate) struct Conn {
     gone_bytes: usize,
     /// Whether the socket has not taken all output. With TLS, the unsent rest is inside rustls, not in `output`.
     is_unsent: bool,
-    /// Time at which the next step of the TLS handshake was queued, in ms.
+    /// Time at which the next step of the TLS handshake was queued, in ms; `None` if no step is queued.
     handshake_queued_ms: Option<u64>,
 }
 
@@ -137,8 +137,8 @@ impl Conn {
         self.transport.is_tls() && matches!(self.protocol, Protocol::Undecided)
     }
 
-    /// Whether the connection carries the requests of many clients. Then a slow request does not make the connection
-    /// slow.
+    /// Whether the connection is a front proxy's, and carries the requests of many clients. The event loop serves slow
+    /// connections after all others. So a slow request of one client must not mark this connection as slow.
     #[must_use]
     pub(crate) fn speaks_for_many(&self) -> bool {
         self.credentials.is_front_proxy()
@@ -161,16 +161,16 @@ impl Conn {
     }
 
     /// Notes that the next step of the handshake is queued. The time in the queue does not count against the peer.
-    /// Returns whether the server has processed the ClientHello. The caller puts such handshakes first. Otherwise the
-    /// work on the ClientHello would be lost if the peer gave up.
+    /// Returns whether the server has already processed the ClientHello. The caller queues such a handshake before
+    /// others, since the work on the ClientHello would be lost if the peer gave up.
     pub(crate) fn note_queued_handshake(&mut self, now: Now) -> bool {
         self.handshake_queued_ms.get_or_insert(now.ms);
         self.transport.has_begun_handshake()
     }
 
     /// Reads from the socket, if [`Conn::on_ready`] would begin with a read. Returns the prefetch key of the next
-    /// request, if the key is known. So the caller can prefetch the Leases of several connections together before it
-    /// serves them.
+    /// request, if the key is known. So the caller can bring the Leases of several connections into the processor's
+    /// caches together, before it serves the connections.
     pub(crate) fn read_ahead(
         &mut self,
         table: &Table,
@@ -276,7 +276,7 @@ impl Conn {
         self.phase == Phase::Open && self.protocol.has_job_step()
     }
 
-    /// Returns the state of the queued requests whose processing takes long.
+    /// Returns the state of the connection's queue of long requests: those whose processing takes long.
     #[must_use]
     pub(crate) fn long_state(&self) -> LongState {
         if self.phase == Phase::Open { self.protocol.long_state() } else { LongState::Gone }
@@ -343,8 +343,8 @@ impl Conn {
         Some(after)
     }
 
-    /// Appends events to the open watch `key` on `stream`, as far as the output has room. Returns `None` if the watch
-    /// is not open.
+    /// Appends events of the open watch `key` to the output, as far as the output has room. Over HTTP/2, the events
+    /// belong to `stream`. Returns `None` if the watch is not open.
     pub(crate) fn fill_watch(
         &mut self,
         stream: Option<StreamKey>,
@@ -379,7 +379,7 @@ impl Conn {
         self.is_unsent || !self.output.is_empty()
     }
 
-    /// Parks a watcher until the output has room again.
+    /// Parks a watcher: it gets no more events until the output has room again.
     fn put_behind(&mut self, key: WatcherKey, service: &mut Service) {
         service.watchers.park(key);
         self.behind.push(key);
@@ -419,7 +419,8 @@ impl Conn {
         }
     }
 
-    /// [Checks](crate::api::job::Job::check) the jobs in progress.
+    /// [Checks](crate::api::job::Job::check) the jobs in progress, such as lists. A job whose deadline has passed, or
+    /// whose permit another client needs, frees its memory.
     pub(crate) fn check_jobs(&mut self, now: Now) {
         let has_room = self.has_room();
         self.protocol.check_jobs(now, has_room);
@@ -436,8 +437,8 @@ impl Conn {
     pub(crate) fn on_shutdown(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match self.phase {
             Phase::Open => {
-                // A request may have arrived that is not read yet. Over HTTP/2, GOAWAY tells the client to send it
-                // again.
+                // A request may have arrived that is not read yet. So an HTTP/1.1 connection with unread bytes is not
+                // idle. Over HTTP/2, GOAWAY tells the client to send such a request again.
                 let may_have_request = matches!(self.protocol, Protocol::Http1(_)) && self.transport.is_readable();
                 let was_idle = self.protocol.is_idle(&self.input) && !may_have_request;
                 self.protocol.on_shutdown(service, self.output.buffer(pool));
@@ -522,8 +523,8 @@ impl Conn {
             {
                 return Ok(());
             }
-            // During a long response, the server does not read later requests. So TCP flow control stops a peer that
-            // sends more.
+            // While an HTTP/1.1 response is in progress, the server reads at most about one buffer of later requests.
+            // So TCP flow control stops a peer that sends more.
             let may_read = self.input.len() < BUFFER_BYTES || self.protocol.wants_input();
             if may_read && self.transport.is_readable() && read_bytes < self.read_bytes_max() {
                 read_bytes += self.read_once(&mut service.pace, pool, now)?;
@@ -542,7 +543,8 @@ impl Conn {
                 // The connection checks for EOF again after the response.
                 return Ok(());
             }
-            // During a watch at most one buffer of input is read. So EOF could stay unseen behind unread input.
+            // During a watch at most one buffer of input is read, so EOF could stay unseen behind unread input. The
+            // event that reports the peer's close then counts as EOF.
             let is_hidden_end = !may_read && self.transport.is_end_near() && self.protocol.is_watching();
             if self.transport.is_eof() || is_hidden_end {
                 // All complete requests have their responses. If a watch is open, nobody reads it any more.

@@ -398,7 +398,8 @@ fn writes_that_are_not_durable_in_time_are_answered_on_every_stream() {
     assert_eq!(world.service.table.len(), 5);
 }
 
-/// Goal: the change of a reset stream continues, and the next stream gets only its own response.
+/// Goal: a reset of a stream does not stop the write that the stream has requested, and the next stream gets only its
+/// own response.
 #[test]
 fn a_stream_that_is_reset_while_it_waits_gets_no_answer() {
     let mut world = World::with_journal();
@@ -447,7 +448,8 @@ fn a_collection_deletion_awaiting_the_journal_takes_no_turns() {
     assert!(!world.conn.protocol.is_waiting());
 }
 
-/// Goal: the client of a list that a freeze has cut off recognizes that the list is incomplete.
+/// Goal: the freeze, a phase of a rollback, cuts off running lists, and the client recognizes that its list is
+/// incomplete.
 #[test]
 fn a_list_that_a_freeze_cuts_off_has_no_last_chunk() {
     let mut world = World::new();
@@ -506,7 +508,7 @@ fn a_refused_request_is_reset_after_its_response_is_sent() {
     world.peer.write_all(&[&head[..], block].concat()).expect("room");
     let answer = received(&mut world);
     assert!(types(&answer).contains(&headers) && !types(&answer).contains(&data), "{:?}", types(&answer));
-    // Sends more than half of the stream's window. The server does not extend this window.
+    // Sends more than half of the stream's window. The server must not extend the window, since it drops this body.
     let body = [&[0, 0x40, 0, data, 0, 0, 0, 0, 1][..], &[b' '; 0x4000]].concat();
     for _ in 0..40 {
         world.peer.write_all(&body).expect("room in the kernel");
@@ -718,8 +720,8 @@ fn an_anonymous_peer_with_a_long_request_is_slow() {
     }
 }
 
-/// Returns an HTTP/2 patch of a Lease in `ns`. The server refuses the patch only after it has read and written the
-/// whole Lease.
+/// Returns an HTTP/2 patch of a Lease in `ns`. The patch takes long: the server encodes the whole Lease and decodes the
+/// patched Lease before it finds the patch's error.
 fn patch(stream: u32, name: &str) -> Vec<u8> {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/ns/leases/{name}");
     let mut block = b"\x02\x05PATCH\x86\x01\x01h\x04".to_vec();

@@ -13,8 +13,8 @@ use std::io;
 use thiserror::Error;
 
 /// Position of an entry in the order of the journal. Positions are greater than 0 and increase, possibly with gaps. No
-/// position is used twice, even after a restart. The journal never deletes the last entry, and the engine continues
-/// after the position of this entry.
+/// position is used twice, even after a restart. The journal never deletes the last entry. So the engine can give the
+/// next entry a position after the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
@@ -140,7 +140,8 @@ pub enum EngineError {
         /// Description of the damage.
         what: String,
     },
-    /// The store was deleted while this process used it. A new store of this process could repeat resourceVersions.
+    /// The store was deleted while this process used it. This process creates no new store, since a new store could
+    /// repeat resourceVersions that clients know.
     #[error("{store} was deleted while this server used it; a restart creates a new store")]
     Deleted {
         /// Name of the store.

@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
-/// A runtime for one thread. Its drop does not wait for look-ups of names, which may take half a minute.
+/// A runtime for one thread. Its drop does not wait for look-ups of host names, which may take half a minute.
 #[derive(Debug)]
 pub(super) struct LocalRuntime(Option<Runtime>);
 

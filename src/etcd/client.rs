@@ -35,7 +35,7 @@ pub(super) struct Client {
     members: RefCell<Members>,
     /// Index of the member for the next request.
     current: Cell<usize>,
-    /// Cluster id in all answers so far, and the greatest revision in them.
+    /// Cluster id in all answers so far, the greatest revision in them, and the raft term of the last answer.
     known: Cell<Option<Header>>,
     /// Reason why the last unanswered attempt failed, or why the last watch ended.
     last_failure: RefCell<String>,
@@ -252,7 +252,7 @@ impl Client {
         // Member and time of the last copy, until the member answers.
         let mut last: Option<(usize, Instant)> = None;
         let mut term = self.known.get().map_or(0, |known| known.raft_term);
-        // The last member that has named its leader.
+        // The last member that has answered the question for its leader and has a leader.
         let mut alive = None;
         'members: loop {
             let member = self.current.get();
@@ -275,14 +275,16 @@ impl Client {
             while let Ok(Some(heard)) = timeout_at(next, in_flight.next()).await {
                 match heard {
                     Heard::Leader(member, seen) if seen > term => {
-                        // The members may have forwarded the copies to the former leader. This member has another one.
+                        // This member follows another leader than before. The members may have forwarded the copies to
+                        // the former leader. So the request is sent again.
                         term = seen;
                         in_flight.clear();
                         (copies, last) = (0, None);
                         self.current.set(member);
                         continue 'members;
                     }
-                    // The next member may have a leader already.
+                    // This member has no leader, but the next member may have one already. So the next member is asked
+                    // sooner.
                     Heard::Leader(_, 0) => next = next.min(Instant::now() + PAUSE_MIN),
                     Heard::Leader(member, _) => alive = Some(member),
                     Heard::Answer(member, answer) => match answer.map_err(|status| self.failed(status)) {
@@ -302,7 +304,8 @@ impl Client {
             }
             self.turn_away_from(member);
             if copies_max == 1 || Instant::now() >= end {
-                // Both members with a copy may be dead. So the next attempt begins with a member that answers.
+                // Both members with a copy may be dead. So the next attempt begins with the last member that has named
+                // its leader.
                 if let Some(member) = alive {
                     self.current.set(member);
                 }
@@ -397,7 +400,7 @@ impl Failure {
             Code::ResourceExhausted if status.message().contains("space exceeded") => {
                 Self::NoSpace(status.message().to_owned())
             }
-            // `tonic` limits a received message, and etcd's gRPC server limits a sent message.
+            // `tonic` limits the size of a received message, and etcd's gRPC server the size of a sent message.
             Code::OutOfRange | Code::ResourceExhausted
                 if ["decoded message length too large", "trying to send message larger than max"]
                     .iter()
@@ -405,7 +408,7 @@ impl Failure {
             {
                 Self::TooLong(status.message().to_owned())
             }
-            // etcd limits a request, and its gRPC server limits a message.
+            // etcd limits the size of a request, and its gRPC server the size of a message.
             Code::InvalidArgument | Code::ResourceExhausted
                 if ["request is too large", "message larger than max"]
                     .iter()

@@ -73,11 +73,11 @@ impl Stall {
     }
 
     /// Looks at a watch that was silent for [`SILENCE`]. Returns whether the watch has stalled: it lacks an entry that
-    /// etcd had at the last look. So a silent watch stalls within two times [`SILENCE`] after etcd has answered the
-    /// transaction of the entry.
+    /// etcd had at the last look. So a silent watch counts as stalled at most two times [`SILENCE`] after etcd has
+    /// answered the transaction of the entry.
     ///
-    /// A watch that has delivered no entry since it was opened never stalls. etcd may need longer to read the old
-    /// entries for a new watch. It would begin again with each further watch.
+    /// A watch that has delivered no entry since it was opened never stalls. etcd may need longer than that to read the
+    /// old entries for a new watch. If the watch were opened again meanwhile, etcd would have to begin again.
     fn look(&mut self, delivered: Position, newest: Position) -> bool {
         let expected = std::mem::replace(&mut self.newest, newest);
         self.opened < delivered && delivered < expected

@@ -17,7 +17,8 @@ const SIZE_EVERY: Duration = Duration::from_secs(5);
 struct LastRefusal(Option<String>);
 
 impl LastRefusal {
-    /// Records a refusal. Returns whether the request before had another reason or was not refused.
+    /// Records a refusal. Returns whether the log must show the refusal: the previous request was not refused, or for
+    /// another reason.
     fn is_news(&mut self, reason: &str) -> bool {
         self.0.replace(reason.to_owned()).as_deref() != Some(reason)
     }
@@ -59,7 +60,7 @@ fn size(status: &StatusResponse) -> StoreSize {
 }
 
 /// Compacts etcd every `interval`, until the thread must end. Compacts the history up to a revision of one interval
-/// ago. By then, this replica had received all events up to this revision.
+/// ago. At that time, this replica had already received all events up to this revision.
 pub(super) async fn compact(state: Rc<SharedState>, interval: Duration) {
     let mut revision = state.followed.get();
     let mut last = LastRefusal::default();
@@ -136,7 +137,8 @@ mod tests {
         }
     }
 
-    /// The role in docs/replicas.md does not permit compactions. An operator may change that while the replica runs.
+    /// The role in docs/replicas.md does not permit compactions. An operator may grant the right while the replica
+    /// runs. So the replica must repeat a refused compaction.
     #[test]
     fn a_refused_compaction_is_tried_again() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");

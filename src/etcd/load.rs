@@ -50,7 +50,8 @@ impl Load {
         snapshots.dedup();
         let entries = RangeRequest { keys_only: true, limit: 1, ..all(keys.journal(), self.revision) };
         let stored = client.range(entries).await?.count.cast_unsigned();
-        // The transaction of an entry also writes `head`. So `head` is never behind the base or the stored entries.
+        // The transaction of an entry also writes `head`. So `head` is behind the base or the stored entries only if
+        // somebody has copied the keys from another etcd.
         if base.position > end.position || base.entries.max(stored) > end.entries {
             return Ok(Event::Failed(unusable(client.config(), COPIED)));
         }
@@ -150,7 +151,7 @@ pub(super) async fn check_format(client: &Client, keys: &Keys) -> Result<(), Eng
     let format = answer.kvs.into_iter().next();
     match format {
         Some(kv) if kv.value == FORMAT => Ok(()),
-        // Under another prefix, this replica would serve a second set of Leases.
+        // The error suggests no other prefix: there, this replica would serve a second set of Leases.
         Some(kv) if kv.value.starts_with(PRODUCT) => {
             Err(unusable(config, "another release wrote the store in another format; run the release that wrote it"))
         }

@@ -26,7 +26,7 @@ pub(super) struct KeyValue {
     /// Revision of the last write.
     #[prost(int64, tag = "3")]
     pub(super) mod_revision: i64,
-    /// Number of writes since the key was created.
+    /// Number of writes of the key since its creation, including the creation.
     #[prost(int64, tag = "4")]
     pub(super) version: i64,
     #[prost(bytes = "vec", tag = "5")]
@@ -128,7 +128,7 @@ pub(super) struct Compare {
 
 #[derive(Clone, Copy, PartialEq, Eq, Oneof)]
 pub(super) enum Compared {
-    /// Number of writes since the key was created; 0 if the key does not exist.
+    /// Number of writes of the key since its creation, including the creation; 0 if the key does not exist.
     #[prost(int64, tag = "4")]
     Version(i64),
     /// Revision of the last write; 0 if the key does not exist.

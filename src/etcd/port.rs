@@ -40,18 +40,19 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time without delivery after which an entry or a manifest that is in etcd counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
-/// Number of queries that must be exceeded before an undelivered entry or manifest counts as lost. After a long pause
-/// of the process, `LOST_AFTER` has passed, but few queries have run. The watch may then still deliver the put.
+/// An undelivered entry or manifest counts as lost only after more than this number of queries. After a long pause of
+/// the process, `LOST_AFTER` has passed, but few queries have run. The watch may then still deliver the entry or the
+/// manifest.
 const LOOKS_MIN: u32 = 4;
 
 /// Puts in etcd that the watch has not delivered.
 #[derive(Clone, Copy, Debug)]
 struct Undelivered {
-    /// What the first query found.
+    /// What the query found that first noticed these puts.
     found: Found,
-    /// Time of the first query.
+    /// Time of the query that first noticed these puts.
     since: Instant,
-    /// Number of queries up to now.
+    /// Number of queries since then, including the first one.
     looks: u32,
 }
 
@@ -201,7 +202,8 @@ async fn do_commit(state: Rc<SharedState>, commit: Commit) {
         Ok(Done::Taken) => {
             return state.fail(Failure::Lost("another process has the name of this writer".to_owned()));
         }
-        // A gRPC proxy before etcd has a lower limit. Only this commit fails.
+        // A gRPC proxy in front of etcd may allow only smaller messages than etcd itself. So the commit is too large,
+        // and only this commit fails.
         Err(Failure::TooLong(message)) => {
             (Event::Failed(Failure::TooLarge(message).into_error(state.client.config())), 0)
         }
@@ -287,9 +289,9 @@ struct Found {
 }
 
 impl Found {
-    /// Compares with the revisions of the last entry and of the manifest that this process knew before the query. A
-    /// linearizable read shows every earlier write. So a lower revision means that etcd was restored. Returns this as
-    /// text.
+    /// Returns a text that says that etcd was restored, if the query found a lower revision than this process knew
+    /// before the query. `entry` is the known revision of the last entry, and `manifest` that of the manifest. A
+    /// linearizable read shows every earlier write, so only a restore can lower them.
     fn went_back(self, entry: u64, manifest: u64) -> Option<String> {
         let went_back = |what: &str, old: u64, new: u64| {
             (new < old).then(|| format!("{what} went back from revision {old} to {new}: etcd was restored"))

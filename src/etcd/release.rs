@@ -1,7 +1,8 @@
 //! The supported releases of etcd.
 //!
-//! This server requires the release that kube-apiserver requires for consistent reads from its cache: etcd 3.5.13. In
-//! older releases, a progress notification of a watch could precede earlier events (etcd issue 15220).
+//! The oldest supported release is etcd 3.5.13. kube-apiserver requires this release for consistent reads from its
+//! cache: in older releases, a progress notification of a watch could precede earlier events (etcd issue 15220). This
+//! server needs no progress notifications, but supports no older releases than kube-apiserver.
 
 use super::client::{Client, Failure};
 use super::messages::StatusResponse;

@@ -25,7 +25,8 @@ pub(super) struct SharedState {
     pub(super) numbered: Cell<u64>,
     /// Revision of the last manifest that was delivered, loaded or put.
     pub(super) manifest_revision: Cell<u64>,
-    /// Position of the base in the last manifest that was delivered, loaded or put; 0 for an empty base.
+    /// Position of the base (the snapshot that a startup loads) in the last manifest that was delivered, loaded or put;
+    /// 0 if the base is an empty table.
     base: Cell<Position>,
     /// Last chunk of a snapshot that this process has put, as in [`Known::chunk`].
     pub(super) chunk: Cell<Option<PutChunk>>,
@@ -159,7 +160,8 @@ impl SharedState {
         }
     }
 
-    /// Holds delivered manifests back until [`SharedState::release_manifests`].
+    /// Holds delivered manifests back until [`SharedState::release_manifests`]. So the answer to this process's own
+    /// manifest comes before any later manifest.
     pub(super) fn hold_manifests(&self) {
         self.held.replace(Some(Vec::new()));
     }
@@ -184,7 +186,8 @@ impl SharedState {
         }
     }
 
-    /// Reports another writer's manifest. That writer deletes the entries up to its base.
+    /// Reports another writer's manifest. That writer deletes the entries up to its base. So this process remembers
+    /// only the last of them of each writer.
     fn say_replaced(&self, manifest: StoredManifest) {
         let base = base_end(&manifest.bytes).position;
         if base > self.base.get() {
@@ -195,7 +198,7 @@ impl SharedState {
     }
 
     /// Records the base of a manifest that this process has loaded or put. This process deletes the entries up to that
-    /// base itself.
+    /// base itself, so it must still remember them.
     pub(super) fn note_base(&self, base: End) {
         self.base.set(self.base.get().max(base.position));
     }

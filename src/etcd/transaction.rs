@@ -2,13 +2,14 @@
 //!
 //! A transaction may be repeated after an attempt whose outcome is unknown. The transaction requires that the key of
 //! its entry does not exist, and that its manifest replaces one specific revision. So if the first attempt took effect,
-//! a second attempt has no effect. A transaction without an entry and a manifest puts the same chunk again, or deletes
-//! the same keys again, which does no harm.
+//! a second attempt has no effect. A transaction with neither an entry nor a manifest puts the same chunk again, or
+//! deletes the same keys again, which does no harm.
 //!
 //! A transaction may also arrive after etcd was restored from a backup. Entries that the writer has applied may then be
 //! missing. The transaction could then leave a gap, delete entries that no snapshot contains, or name missing chunks.
-//! So a transaction requires that the last entry delivered to its writer exists. A chunk and a manifest require the
-//! chunk before. A restored etcd lacks only the last writes. So if it has this chunk, it has all earlier ones.
+//! So a transaction requires that the last entry delivered to its writer exists. A transaction with a chunk or a
+//! manifest also requires the chunk that the writer put before. A restored etcd lacks only the last writes. So if it
+//! has this chunk, it has all earlier ones.
 
 use super::keys::{FORMAT, Keys};
 use super::messages::{
@@ -73,7 +74,7 @@ pub(super) enum Done {
     },
     /// Another writer has replaced the manifest.
     Overtaken,
-    /// The key of the commit's entry exists with another value.
+    /// The key of the commit's entry exists with another value. So another process uses the name of this writer.
     Taken,
     /// A required value is not in etcd: the last delivered entry, the last chunk, or the known manifest. Either etcd
     /// was restored, or this process was paused for so long that other writers have deleted or replaced the value.
@@ -124,6 +125,7 @@ impl Transaction {
             transaction.chunk = Some((snapshot, index));
             if index == 0 {
                 // A migration puts its chunks before the manifest. So the first chunk also writes the key `format`.
+                // Without it, the chunks of an interrupted migration would look like keys of another product.
                 transaction.put(keys.format(), FORMAT.to_vec());
             }
             transaction.put(keys.chunk(snapshot, index), sealed);
@@ -209,7 +211,7 @@ impl Transaction {
 
     /// Deletes the entries in `range`, unless one of them is a late duplicate with a position after `up_to`. A late
     /// duplicate must stay, since a replica that loads the store counts every entry after the base. A barrier compares
-    /// this number with etcd's count of all entries.
+    /// this number with etcd's count of all entries, which includes the duplicate.
     fn truncate(&mut self, range: Range<Vec<u8>>, up_to: Position) {
         let all_before = Compare {
             result: LESS,
@@ -296,7 +298,7 @@ pub(super) fn find_end(keys: &Keys) -> TxnRequest {
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     by_writer: BTreeMap<u64, VecDeque<(u64, Position)>>,
-    /// Writer, sequence and position of the last entry.
+    /// Writer, sequence and position of the last entry; `None` if there is no entry yet, or if it was deleted.
     last: Option<(u64, u64, Position)>,
 }
 
@@ -304,7 +306,8 @@ impl Entries {
     /// Adds an entry. The entries of one writer must be added in the order of their sequences.
     pub(super) fn push(&mut self, writer: u64, sequence: u64, position: Position) {
         let entries = self.by_writer.entry(writer).or_default();
-        // A late duplicate of a deleted entry is not recorded. It is deleted together with the writer's next entry.
+        // A late copy of a transaction may have created a deleted entry again. Such a duplicate is not recorded. It is
+        // deleted together with the writer's next entry.
         if entries.back().is_none_or(|(last, _)| *last < sequence) {
             entries.push_back((sequence, position));
         }

@@ -2,8 +2,8 @@
 //! form is JSON, YAML or protobuf, and the whole object, partial metadata or a Table. See Kubernetes API concepts,
 //! "Metadata-only fetches" and "Receiving resources as Tables".
 //!
-//! The common forms are plain encodings: the whole object in JSON or protobuf. An [`Object`] of the table contains one
-//! of these encodings. The server generates all other forms on demand.
+//! The common forms are plain encodings: the whole object in JSON or protobuf. The server stores one of these encodings
+//! in the [`Object`] of each Lease, and generates all other forms on demand.
 
 mod response;
 
@@ -37,14 +37,14 @@ pub struct Form {
     pub version: ApiVersion,
 }
 
-/// A Lease for a response: stored in the table, or a separate value.
+/// A Lease for a response: a stored Lease, or a separate value.
 #[derive(Clone, Copy, Debug)]
 pub enum LeaseState<'a> {
-    /// A Lease as stored in the table.
+    /// A Lease in the server's table of stored Leases.
     Stored(&'a Object),
-    /// A value that is not stored in the table, and the `resourceVersion` to show; `None` shows none, as in the dry run
-    /// of a creation. Examples are the result of a dry run, the empty Lease of a bookmark, and the state of a Lease
-    /// before it stopped matching a selector.
+    /// A value that is not stored, and the `resourceVersion` to show; `None` shows none, as in the dry run of a
+    /// creation. Examples are the result of a dry run, the empty Lease of a bookmark, and the state of a Lease before
+    /// it stopped matching a selector.
     Loose(&'a Lease, Option<ResourceVersion>),
 }
 
@@ -56,7 +56,8 @@ impl LeaseState<'_> {
         }
     }
 
-    /// Returns the Lease without a copy. Its `renewTime` and its times in `managedFields` may be outdated.
+    /// Returns the Lease without a copy. Its `renewTime` and its times in `managedFields` may be outdated, since an
+    /// [`Object`] stores the times of a renewal apart from the Lease.
     fn unrenewed(&self) -> &Lease {
         match self {
             Self::Stored(object) => object.unrenewed(),
@@ -102,7 +103,8 @@ impl Form {
         self.finished(out).into()
     }
 
-    /// Returns the format if the form is a plain encoding, so that the server can write the stored encoding unchanged.
+    /// Returns the format if the form is a plain encoding: the whole object in `v1`, as JSON without indentation or as
+    /// protobuf. The server can then copy the stored encoding.
     #[inline]
     #[must_use]
     pub fn as_encoded(self) -> Option<Format> {
@@ -123,7 +125,8 @@ impl Form {
         self.finished(out).into()
     }
 
-    /// Returns the form of a `Status` for the same client. A `Status` is never transformed.
+    /// Returns the form of a `Status` for the same client. A `Status` is never transformed to a Table or to partial
+    /// metadata.
     #[must_use]
     pub fn for_status(self) -> Self {
         Self { representation: self.representation.for_status(), ..self }
@@ -262,7 +265,7 @@ impl Form {
         }
     }
 
-    /// Appends the part of a list after its items. `meta` must equal the argument of [`Form::push_list_head`].
+    /// Appends the part of a list after its items. `meta` must be the same as in the call of [`Form::push_list_head`].
     pub fn push_list_close(self, out: &mut Vec<u8>, meta: &ListMeta<'_>, is_empty: bool) {
         if let Some(form) = self.protobuf_list() {
             protobuf::ListHead { form, meta: *meta, items_len: 0 }.push_tail(out);
@@ -287,8 +290,8 @@ impl Form {
         }
     }
 
-    /// Returns an empty list in YAML, and the offset after the key of its items. The keys of the list are sorted, so
-    /// some keys come after the items.
+    /// Returns an empty list in YAML, and the offset after the key `items` or `rows`. The caller inserts the items
+    /// there. The keys of the list are sorted, so some keys come after the items.
     fn empty_list_yaml(self, meta: &ListMeta<'_>) -> (Vec<u8>, usize) {
         let key: &[u8] = match self.representation.transform {
             Transform::Table(_) => b"\nrows:",
@@ -375,7 +378,7 @@ impl Form {
         });
     }
 
-    /// Returns the kind of protobuf list for this form; `None` if the form is not protobuf.
+    /// Returns the kind of the protobuf list in this form; `None` if the form is not protobuf.
     fn protobuf_list(self) -> Option<protobuf::ListForm<'static>> {
         match (self.representation.format, self.representation.transform) {
             (Format::Json | Format::Yaml, _) => None,
@@ -532,7 +535,7 @@ mod tests {
     fn the_announced_length_of_a_list_item_is_exact() {
         for template in [Format::Json, Format::Protobuf] {
             let object = object();
-            // The first encoding decides the format of the template.
+            // This first encoding determines the format of the encoding that the object stores (its template).
             object.push_body(&mut Vec::new(), template);
             for form in all_forms().into_iter().filter(|form| form.representation.format == Format::Protobuf) {
                 let mut item = Vec::new();

@@ -32,8 +32,7 @@ impl Response {
 pub enum Body {
     /// Bytes that are complete.
     Bytes(Bytes),
-    /// A Lease of the table, in JSON or protobuf. The server writes its bytes from the Lease's template when it sends
-    /// the response.
+    /// A stored Lease, in JSON or protobuf. The server encodes the Lease only when it sends the response.
     Lease(Object, Format),
 }
 

@@ -38,7 +38,8 @@ pub(crate) fn json_strings<S: AsRef<str>>(strings: &[S]) -> String {
     into_text(out)
 }
 
-/// Converts JSON bytes to text. All functions that append strings, times and numbers append valid UTF-8.
+/// Converts JSON bytes to text. This cannot fail, since all functions that append strings, times and numbers append
+/// valid UTF-8.
 pub(crate) fn into_text(json: Vec<u8>) -> String {
     String::from_utf8(json).expect("encoded JSON is valid UTF-8")
 }
@@ -89,8 +90,8 @@ fn push_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
-/// For each byte, whether it needs no escape. The value is `false` for the first byte of U+2028 and U+2029, although
-/// other characters share this byte.
+/// For each byte, whether it needs no escape. The value is `false` for the first byte of U+2028 and U+2029, which other
+/// characters share. [`push_escaped`] then examines the whole character.
 static PLAIN: [bool; 256] = {
     let mut plain = [true; 256];
     let mut byte = 0;

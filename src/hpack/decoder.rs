@@ -186,8 +186,8 @@ impl Decoder {
     }
 
     /// Decodes the string at the front of `rest` (RFC 7541 §5.2) and appends it to `out`. Returns the octets after the
-    /// string. A Huffman string that is too long for the list and for the table is appended as it is. Only its length
-    /// matters, and its decoding would take milliseconds.
+    /// string. A Huffman string that is too long for the list and for the table is appended undecoded, since its
+    /// decoding would take milliseconds. Such a string enters neither of the two, so only its length matters.
     fn decode_string<'b>(&self, rest: &'b [u8], out: &mut Vec<u8>) -> Result<&'b [u8], DecodeError> {
         let (&first, rest) = rest.split_first().ok_or(DecodeError::Truncated)?;
         let (len, rest) = integer::decode(first, 0x7f, rest)?;

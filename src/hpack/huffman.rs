@@ -129,7 +129,8 @@ impl Input {
     #[inline]
     fn fill(&mut self, chunk: [u8; 8]) -> usize {
         self.acc |= u64::from_be_bytes(chunk) >> self.bits;
-        // The remainder is the quotient itself. It shows the compiler that `chunk` has as many octets.
+        // The quotient is at most 7, so `% 8` does not change it. But `% 8` shows the compiler that `chunk` has enough
+        // octets.
         let taken = (63 - self.bits) / 8 % 8;
         self.bits += taken * 8;
         taken as usize
@@ -146,7 +147,7 @@ impl Input {
     #[inline]
     fn look_up<const N: usize>(&mut self) -> Symbols {
         let mut found = Symbols { octets: 0, bits: 0, end_in_long_code: false };
-        // After an entry without symbols, the next look-ups find the same entry again.
+        // An entry without symbols takes no bits, so the next look-ups find the same entry again, and add nothing.
         for _ in 0..N {
             let entry = FAST[(self.acc >> (64 - FAST_BITS)) as usize];
             found.octets |= u64::from(entry.symbols) << found.bits;

@@ -270,7 +270,7 @@ impl<'n> FieldName<'n> {
         Self { octets, id: NameId::of(octets), hash: hash(0, octets) }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub const fn octets(&self) -> &'n [u8] {
         self.octets

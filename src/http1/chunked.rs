@@ -1,8 +1,8 @@
 //! The chunked transfer coding (RFC 9112 §7.1): an incremental decoder that works on slices, and a function that
 //! writes chunk heads.
 //!
-//! The decoder stores its position in the coding, and the rest of each limit. The caller owns the bytes. The decoder
-//! reads received bytes, which may end anywhere, and moves the payload to the front of the same buffer.
+//! The decoder stores its position in the coding, and what is left of each limit. The caller owns the buffer of
+//! received bytes, which may end anywhere in the coding. The decoder moves the payload to the front of this buffer.
 //!
 //! The decoder refuses every body that two readers could read differently, since such a body allows request smuggling.
 //! Every line must end with CRLF. A size may contain only hexadecimal digits. CRLF must follow the data of a chunk.
@@ -26,8 +26,8 @@ pub struct ChunkedDecoder {
 /// Outcome of one call of [`ChunkedDecoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Source bytes read. These are all source bytes, unless the body is done. The remaining bytes then belong to the
-    /// next message.
+    /// Number of source bytes read: all of them, unless the body is done. The bytes after the end of the body belong to
+    /// the next message.
     pub consumed: usize,
     /// Number of payload bytes that this call put at the front of the buffer. Never more than `consumed`.
     pub produced: usize,

@@ -172,8 +172,8 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-/// Kinds of frames or resets that an allowance limits. The constants of the same names in [`limits`](super::limits)
-/// explain them.
+/// Kinds of frames or resets whose number an [`Allowance`](super::limits::Allowance) limits. The constants of the same
+/// names in [`limits`](super::limits) explain the kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
     /// PING and SETTINGS, which we must acknowledge, and GOAWAY.

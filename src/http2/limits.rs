@@ -13,8 +13,8 @@ pub const FRAME_SIZE_MAX: usize = 16_384;
 /// Smallest allowed size of the read buffer, in octets. The buffer must have space for one whole frame.
 pub const RECV_BUFFER_BYTES_MIN: usize = frame::HEAD_BYTES + FRAME_SIZE_MAX;
 
-/// Maximum number of streams that a client may have open at once. kube-apiserver opens all its watches on a few
-/// connections.
+/// Maximum number of streams that a client may have open at once. The number is large, since kube-apiserver opens all
+/// its watches on a few connections.
 pub const STREAMS_MAX: u32 = 4_096;
 
 /// Maximum number of streams that a client opens before it knows the server's limit. No server should allow fewer
@@ -36,8 +36,9 @@ pub const WINDOW_MAX: u32 = (1 << 31) - 1;
 /// Largest dynamic table in each direction, in octets.
 pub const TABLE_SIZE_MAX: usize = 4_096;
 
-/// Largest decoded field list of a client's own request that is served, in octets. Also the largest field of any
-/// request, without the overhead that HPACK counts. A larger request gets 431.
+/// Largest decoded field list of a request that a client sends itself, not through a front proxy, in octets. Also the
+/// largest single field of any request, without the 32 octets that HPACK adds for each field. A larger list or field
+/// gets 431.
 pub const FIELD_LIST_BYTES_MAX: usize = 65_536;
 
 /// Limits of the field blocks of a peer.
@@ -65,15 +66,16 @@ pub const FIELD_BLOCKS: FieldBlocks = FieldBlocks {
 };
 
 /// The field blocks of a front proxy. kube-apiserver adds a field for each group of the user. 3,000 groups with UUIDs
-/// as names count as 240 KiB of the list. If a list is longer than our `SETTINGS_MAX_HEADER_LIST_SIZE`, Go's client
-/// does not send the request, and kube-apiserver answers 503.
+/// as names take 240 KiB of the list, so more is served than for other peers. If a list is longer than our
+/// `SETTINGS_MAX_HEADER_LIST_SIZE`, Go's client does not send the request, and kube-apiserver answers 503.
 ///
-/// On a new connection, Go's client sends requests before it has read our settings. So any user could end the
-/// connection with a long head. The other limits are above the longest head that kube-apiserver forwards, and such a
-/// head gets 431.
+/// On a new connection, Go's client sends requests before it has read our settings, and so sends long heads too. If
+/// they exceeded the other limits, any user could end the connection that all users share. So the other limits are
+/// above the longest head that kube-apiserver forwards, and this head gets 431.
 ///
-/// kube-apiserver accepts heads of 1 MiB and 4 KiB. It escapes each octet of a target as up to three, such as `%FF`,
-/// which take 20 bits in HPACK. A field line of three octets counts as 33 octets of the list.
+/// The longest head: kube-apiserver accepts heads of 1 MiB plus 4 KiB. It escapes an octet of a target as up to three,
+/// such as `%FF`, which take 20 bits in HPACK. So a block is shorter than 3 MiB. A field line of three octets counts as
+/// 33 octets of the list. So a list is shorter than 12 MiB.
 pub const FIELD_BLOCKS_OF_FRONT_PROXY: FieldBlocks = FieldBlocks {
     served_octets_max: 4 * FIELD_LIST_BYTES_MAX,
     octets_max: 3 << 20,
@@ -88,15 +90,17 @@ pub const RESET_MEMORY: usize = 32;
 /// How often a peer may do something that costs us more than it costs the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
-    /// Number of occurrences allowed at once.
+    /// Number of occurrences allowed at once. After a pause, up to twice as many are allowed, since the count is
+    /// refilled only once it is used up.
     pub burst: u32,
     /// Number of occurrences allowed per second in the long run.
     pub per_second: u32,
 }
 
 /// Streams reset by the peer, or by us because of the peer's error. This limits the attacks "rapid reset"
-/// (CVE-2023-44487) and "made you reset" (CVE-2025-8671). The peer may cancel all streams at once. If the peer is a
-/// front proxy, each request adds one to the allowance. So a front proxy may reset every one of its requests.
+/// (CVE-2023-44487) and "made you reset" (CVE-2025-8671). The peer may cancel all its streams at once, so the burst is
+/// [`STREAMS_MAX`]. If the peer is a front proxy, each request adds one to the allowance. So a front proxy may reset
+/// every one of its requests.
 pub const RESETS: Allowance = Allowance { burst: STREAMS_MAX, per_second: 100 };
 
 /// PING and SETTINGS frames, which we must acknowledge, and GOAWAY frames. Each stream that the peer resets adds one to

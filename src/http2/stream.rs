@@ -41,7 +41,8 @@ pub(super) struct Stream {
     pub(super) head_sent: bool,
     /// Whether the method was HEAD, so that the response has no body, whatever its `content-length` says.
     pub(super) is_bodiless: bool,
-    /// Whether data waits for a window. Such a stream is in the write queue while its own window is open.
+    /// Whether data waits for a flow-control window. Such a stream is in the write queue while its own window is open,
+    /// since it then waits only for the connection's window.
     pub(super) wants_write: bool,
 }
 

@@ -14,7 +14,8 @@ pub(super) struct Applied {
     pub(super) position: Position,
     /// Number of entries from the creation of the store up to `position`.
     pub(super) entries: u64,
-    /// Hash of all applied entries and their results. Two tables with the same chain have the same content.
+    /// Hash of all applied entries and of their results: which changes were rejected, and the table's version. Two
+    /// tables with the same chain have the same content.
     pub(super) chain: u64,
     pub(super) writers: Writers,
     /// The [`Link`] at each recent position, including the current position.
@@ -34,8 +35,8 @@ struct Link {
 /// Maximum number of [`Link`]s that a table remembers.
 const LINKS_MAX: usize = 1024;
 
-/// Result of comparing two tables at the position that an entry's writer had applied: the writer's table and this
-/// table.
+/// Result of a comparison of two tables: the table of an entry's writer, and this table. Both are compared as they were
+/// at the position that the writer had applied when it wrote the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
     /// The writer's table and this table were equal. This is also the result if no comparison is possible, because the
@@ -85,14 +86,14 @@ impl Applied {
         match header.sequence {
             sequence if sequence == expected => Order::Next,
             sequence if sequence < expected => Order::Duplicate,
-            // The writer is not remembered, and this entry is not its first one. So the writer counts as forgotten:
-            // many other writers have written since its last entry.
+            // The writer is not remembered, and this entry is not its first one. Other writers were forgotten before,
+            // so this writer counts as forgotten too, and not as a writer whose first entries are missing.
             _ if last.is_none() && self.writers.forgotten > Position::default() => Order::Stale,
             _ => Order::Gap { expected },
         }
     }
 
-    /// Compares the table of an entry's writer with this table, if the writer's position is still remembered.
+    /// Compares the table of an entry's writer with this table, as both were at the position `header.after`.
     pub(super) fn agreement(&self, header: &Header) -> Agreement {
         if self.links.front().is_some_and(|oldest| header.after < oldest.position) {
             return Agreement::Agrees;

@@ -81,8 +81,9 @@ impl Barriers {
         self.passed
     }
 
-    /// Returns the time at which the query of the last passed barrier began, in ms. The table had every entry of that
-    /// time when it passed the barrier. After a pause of the process, the answer to the query may be old.
+    /// Returns the time at which the query of the last passed barrier began, in ms. When the table passed the barrier,
+    /// it had every entry that existed at this time. Later entries may be missing: after a pause of the process, even a
+    /// barrier that was passed just now shows an old state.
     pub(super) fn passed_ms(&self) -> Option<u64> {
         self.passed_ms
     }

@@ -49,8 +49,8 @@ impl Submitted {
 #[derive(Debug)]
 pub(super) struct Batches {
     writer: u64,
-    /// The name that this writer had when a batch last failed. The failed batch may still arrive as an entry, so no
-    /// later batch may have this name.
+    /// The writer's name in its last batch that failed or was rejected. The failed batch may still become an entry of
+    /// the store. So no later batch may have this name.
     failed_writer: Option<u64>,
     /// Sequence number of this writer's last durable batch.
     sequence: u64,
@@ -135,7 +135,8 @@ impl Batches {
     }
 
     /// Changes this writer's name if `applied` remembers a writer of the same name, or if a batch under this name has
-    /// failed. The next batch then has the sequence 1. It would be skipped under a name that `applied` remembers.
+    /// failed. The next batch then has sequence 1. Under a name that `applied` remembers, sequence 1 was applied
+    /// before. So every process would skip the batch as a duplicate.
     pub(super) fn rename(&mut self, applied: &Applied) {
         assert!(self.sent.is_none(), "a batch bears the name of its writer");
         self.sequence = 0;
@@ -244,7 +245,8 @@ impl Batches {
     /// Makes a batch of as many waiting changes as a batch may contain. Returns `None` if no batch can be made now.
     pub(super) fn seal(&mut self, applied: &Applied, version: ResourceVersion, limits: &Limits) -> Option<Sealed> {
         assert!(self.applying.is_none(), "a batch is made from a state between two entries");
-        // The last batch may be durable, but not delivered yet. Until it is delivered, no other batch can be made.
+        // The batch that was sent last may be durable already, but not delivered yet. Until it is delivered, no other
+        // batch can be made.
         if !self.can_seal() {
             return None;
         }
@@ -298,7 +300,7 @@ impl Batches {
     }
 
     /// Applies up to `changes_max` changes of the durable batch. Returns the number of handled changes. Updates
-    /// `numbers`, which exists only for a store with several writers.
+    /// `numbers`, the slots of the Leases by their numbers, which exists only for a store with several writers.
     pub(super) fn apply_batch(
         &mut self,
         table: &mut Table,
@@ -370,7 +372,7 @@ impl Batches {
         self.settle_sent(applied, VecDeque::new(), || Outcome::Failed(failure));
     }
 
-    /// Rejects all changes of the sent batch, which every replica skips.
+    /// Rejects all changes of the sent batch, which every process skips.
     pub(super) fn reject(&mut self, applied: &Applied) {
         self.settle_sent(applied, VecDeque::new(), || Outcome::Rejected);
     }

@@ -12,7 +12,8 @@ pub struct Config {
     pub is_shared: bool,
     /// Whether a missing store is an error, because this process has loaded the store before.
     pub must_exist: bool,
-    /// Wall-clock time when `now_ms` is 0, in microseconds. In a new store, it is also the first version of the table.
+    /// Wall-clock time at which the event loop's clock `now_ms` was 0, in microseconds. In a new store, it is also the
+    /// first version of the table.
     pub wall_us: u64,
     /// Limits of the sizes and times of the journal.
     pub limits: Limits,
@@ -25,13 +26,13 @@ pub struct Limits {
     pub format: u8,
     /// Maximum number of changes in a batch.
     pub batch_changes_max: usize,
-    /// Minimum number of changes in a batch that may be held back. The last batch must have had as many changes. The
-    /// held batch waits for the next changes of the last batch's clients.
+    /// Minimum number of changes in a batch that may be held back. The batch before it must have had at least this
+    /// number too. The held batch waits for the next changes of the last batch's clients.
     pub gathered_changes_min: usize,
     /// Maximum time for which a batch of `gathered_changes_min` changes or more is held back, in ms.
     pub gather_ms_max: u64,
-    /// Maximum time that renewals wait for more renewals, in ms; 0 to send them at once. Any other change is sent at
-    /// once, together with the waiting renewals.
+    /// Maximum time that renewals wait for more renewals, in ms; 0 to send them at once. Any other change ends this
+    /// wait, and is sent together with the waiting renewals.
     pub renewal_wait_ms: u64,
     /// Maximum size of an entry with more than one change, in bytes.
     pub batch_bytes_max: usize,
@@ -39,10 +40,13 @@ pub struct Limits {
     pub waiting_changes_max: usize,
     /// Approximate maximum size of the waiting changes, in bytes.
     pub waiting_bytes_max: usize,
-    /// Minimum size of the entries after the newest snapshot at which the next snapshot may begin, in bytes.
+    /// Minimum size of the entries after the newest snapshot at which the next snapshot may begin, in bytes. If the
+    /// newest snapshot is larger, its size is the minimum. In any case, the minimum is at most half of
+    /// `journal_bytes_max`.
     pub snapshot_bytes_min: u64,
     /// Size of all entries above which the entries before the newest snapshot are deleted, in bytes. They are then
-    /// deleted even if the watch window needs them.
+    /// deleted even if the watch window needs them. So after a restart, a watch may not resume from the changes in
+    /// them.
     pub journal_bytes_max: u64,
     /// Maximum size of the store's pages in use, in bytes; `None` for [`QUOTA_SHARE`] percent of the store's quota.
     /// Above the maximum, the server refuses to create Leases.
@@ -62,12 +66,15 @@ pub struct Limits {
     pub snapshot_retry_ms: u64,
     /// Interval at which a process that shares a store checks whether its table is current, in ms.
     pub look_ms: u64,
-    /// Time without a passed barrier after which a process's table no longer counts as current, in ms.
+    /// Time without a passed barrier after which a process's table no longer counts as current, in ms. A passed barrier
+    /// shows that the table has every entry of the store.
     pub behind_ms_max: u64,
-    /// Time over which the writers of a shared store spread their attempts to replace the manifest, in ms. So two
-    /// writers rarely claim the same snapshot at once.
+    /// Time over which the writers of a shared store spread their attempts to replace the manifest, in ms. A writer
+    /// that will take a snapshot first claims it in the manifest. So two writers rarely claim the same snapshot at
+    /// once.
     pub claim_spread_ms: u64,
-    /// Time without renewal after which another writer may take over the claim of a snapshot, in ms.
+    /// Time after which another writer may take over the claim of a snapshot, if the snapshot's writer has not renewed
+    /// the claim, in ms.
     pub claim_ms_max: u64,
 }
 

@@ -4,6 +4,8 @@
 //! The API's protobuf encoding is not suitable. It does not distinguish an empty list of `managedFields` from a missing
 //! list. Its times cannot represent 64 bits of microseconds. And a new version of the API can change the encoding.
 //!
+//! In the layout of the form, the `number` is a varint (module `wire`):
+//!
 //! ```text
 //!   number   set of the fields that follow, one bit for each, in this order:
 //!            name, generateName, namespace, selfLink, uid, resourceVersion   texts, absent if empty
@@ -24,11 +26,11 @@ use crate::table::object::Object;
 use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 
-/// Values that are encoded instead of the Lease's own values.
+/// The values that a renewal changes. They are encoded instead of the Lease's own values, which may be older.
 #[derive(Clone, Copy, Debug)]
 struct Times<'l> {
-    /// Version of the Lease in built-in storage; empty without one. A renewal of the Lease at this server removes the
-    /// version.
+    /// Version of the Lease in built-in storage (kube-apiserver's own storage); empty without one. A renewal of the
+    /// Lease at this server removes the version.
     resource_version: &'l str,
     renew_time: Option<MicroTime>,
     /// Time of the last entry of `managedFields`; `None` to keep the time in the Lease.
@@ -120,8 +122,9 @@ fn mark(mark: Option<bool>) -> u8 {
 }
 
 /// Appends an entry of `managedFields`: a byte of flags; manager, apiVersion, fields and subresource as texts; the
-/// time, if present; a byte for the entry's fields of the spec, if known. The bits of this byte from bit 0:
-/// acquireTime, holderIdentity, leaseDurationSeconds, leaseTransitions, preferredHolder, renewTime, strategy.
+/// time, if present; a byte for the fields of the Lease's spec that the entry names, if known. The bits of this byte
+/// from bit 0: acquireTime, holderIdentity, leaseDurationSeconds, leaseTransitions, preferredHolder, renewTime,
+/// strategy.
 fn put_entry(out: &mut Vec<u8>, entry: &ManagedFieldsEntry, time: Option<Time>) {
     let spec_bits = entry.fields.spec_bits();
     let marks = [

@@ -33,9 +33,9 @@ pub(super) struct Loading {
     retained: Retained,
     /// Number and size of the entries after the newest snapshot.
     since: Amount,
-    /// Number of entries that were applied after the base.
+    /// Number of entries that were applied to the table of the base.
     entries: u64,
-    /// Whether the last call of [`Loading::advance`] stopped because its budget was used up.
+    /// Whether the last call of [`Loading::advance`] stopped because its budget was used up, so that work remains.
     is_cut: bool,
 }
 

@@ -1,12 +1,14 @@
 //! The manifest of a store. It names the base (a snapshot or an empty table), from which a process loads its table at
 //! startup. It also names a newer complete snapshot, and the snapshot that a writer is taking.
 //!
+//! In the layout of the manifest, a `number` is a varint (module `wire`):
+//!
 //! ```text
 //!   0    start of a sealed value, kind `M`
 //!   2    u8       0: the base is an empty table; 1: the base is a snapshot
 //!        number   version of the empty table, or the snapshot as below
 //!        u8       1: a newer snapshot follows, as below; 0: no newer snapshot
-//!        number   of the last snapshot that was claimed, since format 2
+//!        number   number of the last claimed snapshot; since format 2
 //!        u8       1: the name (u64) of the writer that takes this snapshot follows; 0: none takes it; since format 2
 //!        checksum
 //! ```
@@ -36,7 +38,8 @@ use crate::resource::ResourceVersion;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) base: Base,
-    /// A complete snapshot. It becomes the base when the watch window no longer needs the entries before it.
+    /// A complete snapshot. It becomes the base when the watch window (the events from which watches can resume) no
+    /// longer needs the entries before it.
     pub(super) newer: Option<SnapshotInfo>,
     /// Number of the last claimed snapshot. No other snapshot has this number.
     pub(super) last_claimed: SnapshotId,
@@ -78,7 +81,7 @@ pub(super) struct SnapshotInfo {
 }
 
 /// Returns the end of the entries that the base of a manifest contains. `sealed` is the manifest as it is stored. The
-/// end is 0 if the base is an empty table and no snapshot, or if the manifest cannot be read.
+/// end is 0 if the base is an empty table, or if the manifest cannot be read.
 pub(crate) fn base_end(sealed: &[u8]) -> End {
     match Manifest::decode(sealed).map(|manifest| manifest.base) {
         Ok(Base::Snapshot(SnapshotInfo { position, entries, .. })) => End { position, entries },

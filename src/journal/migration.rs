@@ -25,7 +25,8 @@ pub struct Place<'p> {
     pub config: Config,
     /// Waits until the port may have an event.
     pub wait: Box<dyn FnMut() + 'p>,
-    /// Waits until every live replica of the store has written to it. Does nothing for a store with one writer.
+    /// Waits for the time in which every live replica of the store writes to it. Does nothing for a store with one
+    /// writer.
     pub await_replicas: Box<dyn FnOnce() + 'p>,
 }
 
@@ -73,7 +74,8 @@ pub fn migrate(
     let SnapshotInfo { records, version, bytes, .. } = info;
     let manifest = Manifest { base: Base::Snapshot(info), last_claimed: FIRST_SNAPSHOT, ..Manifest::new(version) };
     let manifest = StoredManifest { bytes: manifest.encode(to.config.limits.format), revision: 0 };
-    // A replica may have started meanwhile. Without the manifest, no server starts on the chunks in the new store.
+    // A replica may have started on the old store meanwhile. So the old store is checked once more before the manifest
+    // is written. Without the manifest, no server starts on the chunks in the new store.
     old.check_unused()?;
     to.commit(Commit { manifest: Some(Box::new(manifest)), ..Commit::default() })?;
     Ok(Migrated { leases: records, version, bytes })
@@ -90,12 +92,13 @@ impl<'p> Old<'p> {
     /// Loads the Leases of a store, and checks that no live replica writes to it.
     fn load(mut from: Place<'p>) -> Result<Self, EngineError> {
         let Opened { has_manifest, has_entries, snapshots } = from.open()?;
-        // If only the manifest is missing, the journal reports damage. If all is missing, it would create a store.
+        // If only the manifest is missing, the journal reports damage. If all is missing, the journal would create a
+        // store. So this function refuses an empty store itself.
         if !has_manifest && !has_entries && snapshots.is_empty() {
             return Err(EngineError::Absent { store: from.config.store });
         }
         let Place { port, config, mut wait, await_replicas } = from;
-        // The migration needs no event log.
+        // The migration needs no event log, so the log has space for one event only.
         let mut table = Table::new(ResourceVersion(0), 1, usize::MAX);
         let mut journal = Journal::new(port, config, 0);
         while journal.is_loading() {

@@ -9,7 +9,8 @@
 //!
 //! The event loop owns a [`Journal`], which sends commits through a [`Port`] to a [`Worker`]. The worker owns the
 //! [`Engine`](crate::engine::Engine) and may block. While the worker makes one batch durable, new changes wait in the
-//! next batch. This module uses no random number. Only [`ThreadPort`] has a thread and reads a clock.
+//! next batch. This module uses no random number, and only [`ThreadPort`] has a thread and reads a clock. So the
+//! simulator can repeat a run exactly.
 //!
 //! The store holds entries, chunks and one manifest. An entry (module `entry`) is one batch of changes. A chunk
 //! (`chunk`) is a piece of a snapshot, which is a stream of records (`record`). Module `seal` defines the first and
@@ -24,11 +25,11 @@
 //!
 //! # Several writers
 //!
-//! Processes that share a store have no leader. Each process appends its own entries, and applies the entries of all
-//! processes in the order of their positions. Whether an entry is applied depends only on the entry's header and the
-//! earlier entries. So all tables at the same position are equal. If another writer changed the Lease first, every
-//! replica rejects the later change. If an earlier entry is missing, or an entry's writer had a different table, the
-//! process fails with [`EngineError::Lost`] and loads the store again.
+//! Processes that share a store have no leader. Each process is a writer: it appends its own entries. It applies the
+//! entries of all writers in the order of their positions. Whether an entry is applied depends only on the entry's
+//! header and the earlier entries. So all tables at the same position are equal. If two entries change the same state
+//! of a Lease, every process rejects the later change. If an earlier entry is missing, or an entry's writer had a
+//! different table, the process fails with [`EngineError::Lost`] and loads the store again.
 //!
 //! Another process may have acknowledged writes that this process has not applied yet. So a request that needs current
 //! data asks for a [barrier](Journal::ask_barrier), and waits until the table has these writes.
@@ -105,11 +106,11 @@ pub struct Journal {
     delivered: VecDeque<Entry>,
     /// Another writer's entry that is being applied.
     replaying: Option<Replaying>,
-    /// Slot of each Lease by its number. The entries of other writers name a Lease by its number, not by its slot.
-    /// `None` in a store with one writer.
+    /// The slot of each Lease in the table, by the Lease's number (the version of its creation). The entries of other
+    /// writers name a Lease by its number, not by its slot. `None` in a store with one writer.
     numbers: Option<Numbers>,
     barriers: Barriers,
-    /// Whether the last call of [`Journal::advance`] stopped because its budget was used up.
+    /// Whether the last call of [`Journal::advance`] stopped at its maximum number of records, so that work may remain.
     is_cut: bool,
     /// Time at which this process next asks for a barrier to check whether its table is current, in ms.
     look_ms: u64,
@@ -148,8 +149,8 @@ struct UnderWay {
     /// Number of changes and of bytes in the batch; 0 without a batch.
     changes: usize,
     bytes: usize,
-    /// A copy of the batch, if the commit also has a task of [`Upkeep`]. If the store refuses the commit, the journal
-    /// sends the batch again alone.
+    /// A copy of the batch, if the commit also has a task of [`Upkeep`], such as a piece of a snapshot. If the store
+    /// refuses the commit, the journal sends the batch again without the task.
     batch_again: Option<Vec<u8>>,
     /// Whether the success of the commit shows that the store has space for entries. True for a batch and for
     /// [`Upkeep::probe`]. A disk without space for the next entry may still have space for a piece of a snapshot or for
@@ -157,8 +158,8 @@ struct UnderWay {
     tests_space: bool,
 }
 
-/// Divisor for the share of clients that a batch does not wait for. For example, after a batch of 80 changes, the next
-/// batch waits until 70 more changes have been submitted.
+/// Divisor for the share of the last batch's clients that the next batch does not wait for. For example, after a batch
+/// of 80 changes, the next batch waits until 80 - 80 / 8 = 70 more changes have been submitted.
 const ABSENT_SHARE: usize = 8;
 
 /// A wait for further changes from the clients whose changes were in the last batch.
@@ -186,7 +187,8 @@ pub struct Advanced {
     pub settled: usize,
     /// Whether a change of any writer was applied.
     pub has_applied: bool,
-    /// Whether a barrier was passed, or no barrier can be passed because the store is unreachable.
+    /// Whether a barrier was passed, or no barrier can be passed because the store is unreachable. In both cases, the
+    /// caller wakes the requests that wait for the barrier.
     pub has_ended_barriers: bool,
     /// Whether this call completed the loading of the table.
     pub has_loaded: bool,
@@ -229,8 +231,8 @@ impl Journal {
         matches!(self.phase, Phase::Loading(_))
     }
 
-    /// Whether the journal can make changes durable. False while the table is loaded, while the store is unreachable or
-    /// has no space, and after [`Journal::stop`] or an error.
+    /// Whether the journal can make changes durable. False while the table is still being loaded, while the store is
+    /// unreachable or has no space, and after [`Journal::stop`] or an error.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         let is_ready = matches!(self.phase, Phase::Ready(_));
@@ -306,8 +308,8 @@ impl Journal {
             self.barriers.on_applied(&self.applied).map_err(|what| error::lost(store, &what))?;
             if let Some(entry) = self.delivered.pop_front() {
                 self.take_entry(entry, table)?;
-                // An entry takes time even if it is skipped. So it counts against the budget, unless it is an own
-                // batch, whose changes count.
+                // An entry takes time even if it is skipped. So it counts as one change against the budget. For a batch
+                // of this process, its changes count instead.
                 budget -= usize::from(!self.batches.is_applying());
             } else if let Some(event) = self.port.next() {
                 self.take_event(event, now_ms)?;
@@ -386,9 +388,10 @@ impl Journal {
             Event::Failed(error) => Err(error),
             Event::Overtaken => {
                 self.under_way = None;
-                // Another writer has replaced the manifest first. While the store has no space, such a commit tests
-                // whether it has space again. Until the port delivers the other writer's manifest, every further test
-                // fails too. So the journal pauses before the next test.
+                // This commit had a manifest, but another writer has replaced the stored manifest first. If the store
+                // had no space, the commit was a test whether it has space again ([`Upkeep::probe`]). Until the port
+                // delivers the other writer's manifest, every further test fails in the same way. So the journal pauses
+                // before the next test.
                 let pause_until_ms = now_ms.saturating_add(self.config.limits.no_space_ms);
                 self.no_space_until_ms = self.no_space_until_ms.map(|_| pause_until_ms);
                 upkeep.on_overtaken(&self.config, now_ms);
@@ -506,8 +509,9 @@ impl Journal {
         self.batches.in_flight(namespace, name)
     }
 
-    /// Submits a change that was made from the current state of `table`. Once the change is applied,
-    /// [`Journal::take_holder_changes`] returns `holder_change`.
+    /// Submits a change that was made from the current state of `table`. `holder_change` describes how the change
+    /// replaces the Lease's holder, if it does. Once the change is applied, [`Journal::take_holder_changes`] returns
+    /// this description.
     ///
     /// # Errors
     /// [`Refusal`]; the change is dropped.
@@ -541,7 +545,8 @@ impl Journal {
         }
     }
 
-    /// Returns the number of the last settled ticket. All tickets with lower numbers are settled too.
+    /// Returns the number of the last settled ticket: that of the last change whose outcome is known. All tickets with
+    /// lower numbers are settled too.
     #[inline]
     #[must_use]
     pub fn settled(&self) -> u64 {
@@ -549,8 +554,8 @@ impl Journal {
     }
 
     /// Returns the number of a barrier for a new request. Once the barrier is [passed](Journal::passed_barrier), the
-    /// table has every entry that any process had appended before this call. With one writer, this barrier is passed
-    /// already.
+    /// table has every entry that any process had appended before this call. In a store with one writer, this barrier
+    /// counts as passed at once.
     pub fn ask_barrier(&mut self) -> u64 {
         if self.config.is_shared { self.barriers.ask() } else { 0 }
     }
@@ -562,7 +567,8 @@ impl Journal {
         self.barriers.passed()
     }
 
-    /// Whether the query of a passed barrier began recently, so that the table is current. Always true with one writer.
+    /// Whether the table is current: the query of the last passed barrier began recently. Always true in a store with
+    /// one writer.
     #[must_use]
     pub fn is_current(&self, now_ms: u64) -> bool {
         let behind_ms_max = self.config.limits.behind_ms_max;

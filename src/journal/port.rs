@@ -41,7 +41,8 @@ pub enum Command {
     ReadEntries,
     /// Makes all writes durable, or none of them.
     Commit(Commit),
-    /// Finds the last entry that any writer has appended. The worker must query the store after the command was sent.
+    /// Finds the last entry that any writer has appended. The worker must begin the query of the store after the
+    /// command was sent, since an earlier query could miss an entry.
     FindEnd,
 }
 
@@ -135,7 +136,7 @@ pub enum Event {
     End(End),
     /// New entries of all writers, in order. The first delivered entry directly follows the last entry that was read.
     Delivered(Vec<Entry>),
-    /// A writer has written a manifest.
+    /// A writer, possibly this process, has written a manifest.
     Replaced(StoredManifest),
     /// Whether the store is reachable. Before the first such event, the store counts as reachable.
     Reachable(bool),

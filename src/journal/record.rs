@@ -1,6 +1,8 @@
 //! The records of a snapshot: a byte stream with one record for each Lease, in any order. The stream is cut into
 //! pieces, and a piece may end inside a record.
 //!
+//! In the layout of a record, a `number` is a varint (module `wire`):
+//!
 //! ```text
 //!   number   length of the rest of the record, in bytes
 //!   number   version of the Lease's creation

@@ -110,7 +110,8 @@ pub(super) struct Replaying {
     base: ResourceVersion,
 }
 
-/// The origin of an entry. The origin decides how the process reacts if the entry contradicts earlier entries.
+/// How an entry has reached this process, and whether its store has one writer or several. This decides how the process
+/// reacts if the entry contradicts earlier entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     /// The store has one writer at a time. When a writer wrote an entry, it had applied every earlier entry.
@@ -124,7 +125,7 @@ pub(super) enum Expected {
 }
 
 impl Expected {
-    /// Returns the origin of the entries that are read at startup. `is_shared` is whether the store has several
+    /// Returns the variant for entries that are read at startup. `is_shared` says whether the store has several
     /// writers.
     pub(super) fn stored(is_shared: bool) -> Self {
         if is_shared { Self::Stored } else { Self::OneWriter }

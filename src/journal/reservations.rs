@@ -1,4 +1,6 @@
-//! Bytes of the quota `--lease-quota-bytes` that are reserved for changes in flight.
+//! Bytes of the quota `--lease-quota-bytes` that are reserved for changes in flight. The table counts the bytes of a
+//! change only once it has applied the change. Without the reservations, changes that are in flight together could
+//! exceed the quota.
 
 use crate::table::Reserved;
 use crate::table::change::Change;

@@ -1,5 +1,5 @@
-//! The number and size of the entries in the store, counted in segments. A truncation deletes one segment, so the work
-//! of a truncation is limited.
+//! The number and size of the entries in the store, counted in segments. A segment is a limited number of consecutive
+//! entries. A truncation (the deletion of the oldest entries) deletes one segment, so its work is limited.
 
 use crate::engine::Position;
 use std::collections::VecDeque;

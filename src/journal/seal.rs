@@ -30,8 +30,8 @@ impl Kind {
     }
 }
 
-/// Number of the newest format, for every kind of value. In format 1, a manifest had no claim of a snapshot and no
-/// position of forgotten writers.
+/// Number of the newest format, for every kind of value. In format 1, a manifest lacked the fields that module
+/// `manifest` marks with "since format 2".
 pub const FORMAT: u8 = 2;
 /// Number of the oldest format that this release can write.
 pub const FORMAT_WRITTEN_MIN: u8 = 2;

@@ -22,7 +22,7 @@ pub struct Stats {
     pub journal_entries_since_snapshot: u64,
     /// Bytes of the entries after the newest snapshot. Without a snapshot, the bytes of all entries.
     pub journal_bytes_since_snapshot: u64,
-    /// Number of snapshots that this process has finished since startup.
+    /// Number of snapshots that this process has finished since it last began to load the store.
     pub snapshots: u64,
     /// The newest snapshot in the store; `None` without a snapshot.
     pub snapshot: Option<SnapshotStats>,
@@ -31,7 +31,7 @@ pub struct Stats {
     /// Maximum size of the store's pages in use, in bytes; `None` without a maximum. Above the maximum, the server
     /// refuses to create Leases.
     pub store_bytes_max: Option<u64>,
-    /// Number of commits since startup for which the store had no space.
+    /// Number of commits for which the store had no space, since this process last began to load the store.
     pub storage_errors: u64,
 }
 
@@ -63,7 +63,8 @@ pub struct CommitStats {
 /// Maximum number of commits whose statistics are stored until [`Counts::take_commits`].
 const COMMITS_MAX: usize = 1024;
 
-/// Counters since startup, and the commits that [`Counts::take_commits`] has not returned yet.
+/// Counters since this process last began to load the store, and the commits that [`Counts::take_commits`] has not
+/// returned yet.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) storage_errors: u64,

@@ -1,5 +1,5 @@
-//! A snapshot of the table that is being taken. The event loop reads the table in steps, and sends the snapshot to the
-//! worker in pieces.
+//! Takes a snapshot of the table for the store. The event loop reads the Leases in steps, and encodes each as a record.
+//! It sends the records to the worker in pieces of up to 64 KiB.
 
 use super::applied::Applied;
 use super::chunk::PIECE_BYTES;
@@ -21,7 +21,7 @@ pub(super) struct Taking {
     format: u8,
     copy: TableCopy,
     applied: Applied,
-    /// Encoded records that are not in a piece yet.
+    /// Encoded records that [`Taking::piece`] has not returned yet.
     records: Vec<u8>,
     record_count: u64,
     /// Whether all Leases have been read.

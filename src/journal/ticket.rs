@@ -34,7 +34,8 @@ pub enum Outcome {
     /// the last state, but with the version of the deletion.
     Applied(Object),
     /// The change had no effect. Usually another write has changed the Lease first, and the table has the state after
-    /// this other write. In rare cases, every replica skips the whole batch.
+    /// this other write. In rare cases, every process skips the whole batch, for example because it has forgotten the
+    /// batch's writer.
     Rejected,
     /// The store refused the change's batch. In etcd, an earlier attempt of the batch may still take effect.
     Failed(Failure),

@@ -1,5 +1,5 @@
-//! Keeps the store small: takes snapshots, replaces the base by a newer snapshot, and deletes the entries and chunks
-//! before the base.
+//! Keeps the store small: takes snapshots, makes a newer snapshot the base (what a startup loads first), and deletes
+//! the entries and chunks before the base.
 //!
 //! ```text
 //!   base ──────── entries ──────── newer ──────── entries ────────►
@@ -7,13 +7,14 @@
 //!        └ deleted when the event log has dropped all events up to `newer`; `newer` is then the base
 //! ```
 //!
-//! A commit contains at most one task of upkeep beside the waiting batch. So no batch waits long. A commit that
-//! replaces the manifest contains nothing else.
+//! The watch window is the events from which watches can resume. A commit contains at most one task of upkeep beside
+//! the waiting batch. So no batch waits long. A commit that replaces the manifest contains nothing else.
 //!
 //! Several writers may share a store. The writer that replaces the manifest also does the work that follows: it takes
 //! the snapshot that it claimed, or deletes the entries and chunks before its new base. The other writers receive the
-//! new manifest. A writer that was paused for minutes does no harm. It can replace only the manifest that it knows. It
-//! deletes only entries and chunks that were unneeded before the pause. And the number of its snapshot is unique.
+//! new manifest. A writer that was paused for minutes does no harm. Its next manifest is refused if another writer has
+//! replaced the manifest that it knows. It deletes only entries and chunks that were unneeded before the pause. And the
+//! chunks of its snapshot overwrite no others, since the snapshot's number is unique.
 
 use super::applied::Applied;
 use super::config::Config;
@@ -56,11 +57,11 @@ pub(super) struct Upkeep {
     /// Time before which no task of upkeep is started, in ms. Set when the store refused a commit with a task of
     /// upkeep, or when another writer replaced the manifest first.
     retry_ms: Option<u64>,
-    /// Time before which no snapshot is begun, in ms.
+    /// Time before which no snapshot is begun, in ms. Set when the store has refused a piece of a snapshot.
     snapshot_retry_ms: Option<u64>,
     /// Time before which the snapshot is not continued, in ms. Meanwhile, the processor serves requests.
     pause_ms: Option<u64>,
-    /// Number of snapshots that this process has finished.
+    /// Number of snapshots that this process has finished since it last began to load the store.
     snapshots: u64,
     /// Duration of the newest snapshot, in ms; `None` if this process has not taken it.
     duration_ms: Option<u64>,
@@ -200,9 +201,10 @@ impl Upkeep {
             self.under_way = Some(Task::Manifest(Box::new(manifest)));
             return Some(Work::Alone(commit));
         }
-        // A commit of this writer's manifest may take effect although the commit failed. The manifest then arrives like
-        // another writer's manifest. So this writer gives up the snapshot that the manifest names, and queues the
-        // snapshot's chunks for deletion. But the chunks of all snapshots that the current manifest names must stay.
+        // A commit may take effect although etcd has reported it as failed. If it completes a snapshot, this writer
+        // receives its own manifest like that of another writer: it gives up the snapshot, and queues the snapshot's
+        // chunks for deletion. But the chunks of every snapshot that the current manifest names must stay. So they are
+        // removed from the queue.
         let named: Vec<_> = self.manifest.snapshots().map(|info| info.id).collect();
         self.drops.retain(|drop| !named.contains(&drop.snapshot));
         if let Some(drop) = self.drops.front() {

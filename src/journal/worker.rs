@@ -7,7 +7,7 @@ use super::error::damaged;
 use super::port::{Command, Commit, Event, Piece, StoredManifest};
 use crate::engine::{Engine, EngineError, Position, SnapshotId, Write};
 
-/// An engine that runs the event loop's commands.
+/// Runs the event loop's commands on an engine.
 #[derive(Debug)]
 pub struct Worker {
     engine: Box<dyn Engine>,

@@ -1,7 +1,8 @@
 //! The Lease object and the rules of the Lease API, as types and pure functions.
 //!
-//! [`Lease`] is the decoded object. A stored Lease does not contain its `resourceVersion`, which the table stores
-//! separately. kube-apiserver does the same: the bytes that it stores in etcd do not contain the `resourceVersion`.
+//! [`Lease`] is the decoded object. A stored Lease does not contain its `resourceVersion`, which the in-memory table of
+//! Leases stores separately. kube-apiserver does the same: the bytes that it stores in etcd do not contain the
+//! `resourceVersion`.
 //!
 //! The crate `k8s-openapi` has types with the same names. This project uses those types where it is a client: in the
 //! load generator, in the modules `cluster` and `switch`, and in tests. The server uses the types of this module, for
@@ -59,7 +60,7 @@ impl Lease {
         pairs + owners + finalizers
     }
 
-    /// Frees spare capacity. There are many Leases, and they exist for long.
+    /// Frees spare capacity, which would take much memory: there are many Leases, and they exist for long.
     pub fn shrink_to_fit(&mut self) {
         let meta = &mut self.metadata;
         meta.owner_references.shrink_to_fit();
@@ -94,10 +95,10 @@ pub struct ObjectMeta {
     pub uid: CompactString,
     /// In a request, the client's `resourceVersion`, not parsed yet. In a stored object that was copied from built-in
     /// storage (kube-apiserver's own storage of Leases), its `resourceVersion` there. In any other stored object,
-    /// empty. The table stores the `resourceVersion` that clients see.
+    /// empty: the table of Leases stores, apart from the object, the `resourceVersion` that clients see.
     pub resource_version: CompactString,
-    /// Generation that the creator of the object sent; 0 if absent. Updates do not increment the generation. If
-    /// finalizers delay a deletion, the request for the deletion increments a generation above 0.
+    /// Generation that the creator of the object sent; 0 if absent. Updates do not increment the generation. A deletion
+    /// that finalizers delay increments the generation if it is above 0.
     pub generation: i64,
     /// Time of creation, set by the server.
     pub creation_timestamp: Option<Time>,

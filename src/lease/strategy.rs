@@ -20,7 +20,7 @@ const ORPHAN: &str = "orphan";
 /// Finalizer for which the garbage collector deletes the dependents before the object.
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Clears the fields that only the server sets, but that a client may send in a creation.
+/// Clears the fields that only the server sets. A client may send them in a creation, but they have no effect.
 pub fn wipe_system_fields(meta: &mut ObjectMeta) {
     meta.creation_timestamp = None;
     meta.uid = CompactString::default();
@@ -39,7 +39,7 @@ pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
 }
 
 /// Removes each owner reference that equals an earlier one in the list. Returns the UIDs of the removed owner
-/// references.
+/// references, for a warning.
 pub fn drop_repeated_owners(owners: &mut Vec<OwnerReference>) -> Vec<CompactString> {
     let mut repeated = Vec::new();
     if owners.len() > 1 {
@@ -95,7 +95,8 @@ pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
 pub fn is_renewable(lease: &Lease) -> bool {
     let mut sent = lease.clone();
     sent.metadata.resource_version = "1".into();
-    // Whether the text of a time parses to the same time. Otherwise an update with this text would change the time.
+    // Whether the text of a time parses to the same time. If it does not, a client that sends the text back changes the
+    // time.
     let reads_back = |seconds: i64| seconds != ZERO_SECONDS && YEARS_OF_FOUR_DIGITS_SECONDS.contains(&seconds);
     let times = lease.metadata.managed_fields.entries().iter().filter_map(|entry| entry.time);
     lease.spec.renew_time.is_some()
@@ -110,8 +111,8 @@ pub fn is_renewable(lease: &Lease) -> bool {
 /// The times from 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z, in seconds since the epoch.
 const YEARS_OF_FOUR_DIGITS_SECONDS: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
 
-/// Whether an update removed the last finalizer of a Lease that is being deleted (apiserver
-/// `registry/generic/registry`, `ShouldDeleteDuringUpdate`).
+/// Whether a Lease that is being deleted has no finalizer left after an update, so that the server deletes it
+/// (apiserver `registry/generic/registry`, `ShouldDeleteDuringUpdate`).
 #[must_use]
 pub fn is_finalized_by_update(new: &ObjectMeta, old: &ObjectMeta) -> bool {
     new.finalizers.is_empty()
@@ -158,8 +159,8 @@ pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagatio
     all
 }
 
-/// Returns a Lease that is to be deleted but has finalizers: sets its `deletionTimestamp`. A second call with the same
-/// finalizers, at a later time, changes nothing.
+/// Marks a Lease whose finalizers delay its deletion: sets `deletionTimestamp`, and replaces the finalizers by
+/// `finalizers`. A second call with the same finalizers, at a later time, changes nothing.
 #[must_use]
 pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Time) -> Lease {
     let mut lease = old.clone();
@@ -168,8 +169,8 @@ pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Tim
     if meta.deletion_timestamp.is_none() && meta.generation > 0 {
         meta.generation = meta.generation.saturating_add(1);
     }
-    // The field may already have a time in the future, which a client has sent. The deletion does not wait for that
-    // time.
+    // `deletionTimestamp` may already be a time in the future, which a client has sent. The deletion does not wait for
+    // that time.
     meta.deletion_timestamp = Some(meta.deletion_timestamp.map_or(now, |asked| asked.min(now)));
     meta.deletion_grace_period_seconds = Some(0);
     lease

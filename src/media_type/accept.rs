@@ -24,7 +24,7 @@ impl<'a> Range<'a> {
         let mut range = Self { main_type, subtype, quality: 1.0, parameters };
         for (name, value) in pairs(parameters) {
             if name == b"q" {
-                // A quality that is not a number counts as 0. A number with a blank before it also counts as 0.
+                // As in Go, a quality that is not a number counts as 0. So does a number with a blank before it.
                 let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                 range.quality = number.unwrap_or(0.0);
             }
@@ -67,7 +67,7 @@ pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
     ranges
 }
 
-/// Maximum number of elements that Go sorts by insertion.
+/// Maximum number of elements that Go's `sort.Sort` sorts by insertion.
 const INSERTION_SORT_MAX: usize = 12;
 
 /// Returns the names and values of the parameters, which are separated by semicolons. Omits a parameter without a value

@@ -46,7 +46,7 @@ impl Representation {
     /// Plain JSON, the most common form.
     pub const JSON: Self = Self { format: Format::Json, pretty: false, transform: Transform::None };
 
-    /// Form of an error response if the client accepts no form that the server can generate.
+    /// Form of an error response to a client that accepts no form that the server can generate.
     pub const FALLBACK: Self = Self { pretty: true, ..Self::JSON };
 
     const PROTOBUF: Self = Self { format: Format::Protobuf, ..Self::JSON };
@@ -60,8 +60,8 @@ impl Representation {
         }
     }
 
-    /// Returns this form without a transformation, for a `Status`. The response to a successful deletion is a `Status`
-    /// too.
+    /// Returns this form without a transformation, for a `Status`. Errors, and the response to a successful deletion,
+    /// are a `Status`.
     #[must_use]
     pub fn for_status(self) -> Self {
         Self { transform: Transform::None, ..self }
@@ -73,8 +73,8 @@ impl Representation {
         Self { pretty: (self.pretty || wanted) && self.format == Format::Json, ..self }
     }
 
-    /// Checks that the transformation is possible for a single object. Call this function only once the resulting
-    /// object exists, since the error must not prevent the change that the request demands.
+    /// Checks that the transformation is possible for a single object. Call this function after the change that the
+    /// request makes, if any: the error must not prevent the change.
     ///
     /// # Errors
     /// 406 if the client accepts only a list.
@@ -108,8 +108,7 @@ impl Representation {
     }
 }
 
-/// A version of `apidiscovery.k8s.io`, whose document is the aggregated discovery document. That document lists all
-/// groups and their resources.
+/// A version of the aggregated discovery document (`apidiscovery.k8s.io`), which lists all groups and their resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DiscoveryVersion {
     /// `v2`
@@ -125,7 +124,7 @@ pub(crate) struct DiscoveryForm {
     pub format: Format,
     /// Whether JSON is indented for people.
     pub pretty: bool,
-    /// Version of the aggregated document; `None` for the document of the path without aggregation.
+    /// Version of the aggregated document; `None` for the discovery document of the path alone.
     pub aggregated: Option<DiscoveryVersion>,
 }
 

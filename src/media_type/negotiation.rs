@@ -66,8 +66,8 @@ pub(crate) fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) ->
     Ok(DiscoveryForm { format, pretty, aggregated })
 }
 
-/// Negotiates like [`negotiate_discovery`], for a path that has its own route in kube-apiserver's router. Only the
-/// error differs.
+/// Negotiates like [`negotiate_discovery`], for a path that has its own route in kube-apiserver's router. So the stage
+/// of the router comes first, which refuses `application/*`, for example.
 ///
 /// # Errors
 /// 406 if the server can generate no form that the client accepts.
@@ -82,7 +82,8 @@ pub(crate) fn negotiate_routed_discovery(
     negotiate_discovery(accept, may_aggregate)
 }
 
-/// Checks `Accept` for a path that serves only JSON. Applies only the first stage, that of kube-apiserver's router.
+/// Checks `Accept` as kube-apiserver's router does, for a path that serves only JSON. The second stage of the
+/// negotiation does not apply to this path.
 ///
 /// # Errors
 /// 406 if the client does not accept JSON.
@@ -92,7 +93,8 @@ pub(crate) fn check_json_route(accept: Option<&[u8]>) -> Result<(), Unacceptable
     if is_accepted { Ok(()) } else { Err(Unacceptable::JsonRoute) }
 }
 
-/// Whether a client accepts JSON without a transformation. The path serves no other format.
+/// Whether a client accepts JSON without a transformation, on a path that serves no other format. The stage of the
+/// router does not apply to this path.
 #[must_use]
 pub(crate) fn takes_json(accept: Option<&[u8]>) -> bool {
     let accept = accept.unwrap_or_default().trim_ascii();
@@ -197,8 +199,8 @@ mod tests {
             ("*/*,application/yaml", Format::Yaml),
             ("*/*;q=0.1,application/yaml;q=0", Format::Yaml),
             ("application/json;sv=v2,application/yaml;sv=v1", Format::Yaml),
-            // The router accepts this value because of the YAML media type. The second stage then prefers YAML, since
-            // its range is more specific than `application/*`.
+            // The router accepts this value because of `application/yaml`. The second stage prefers YAML in spite of
+            // its quality 0, since its range is more specific than `application/*`.
             ("application/*,application/yaml;q=0", Format::Yaml),
         ] {
             assert_eq!(accepted(accept), Ok(plain(format)), "{accept}");

@@ -12,8 +12,8 @@ pub(super) struct Parameters<'a> {
     group: Option<&'a [u8]>,
     version: Option<&'a [u8]>,
     pub(super) is_stream: bool,
-    /// Whether the range has the parameter `sv`: the version of the group `meta.k8s.io` for the server's generic
-    /// objects, such as `Status`. Its only value is `v1`.
+    /// Whether the range has the parameter `sv`: the version of the group `meta.k8s.io` for generic objects, such as
+    /// `Status`. The only valid value is `v1`.
     names_server_version: bool,
     pub(super) pretty: bool,
 }
@@ -46,8 +46,8 @@ impl<'a> Parameters<'a> {
         self.kind.is_none() && self.group.is_none() && self.version.is_none()
     }
 
-    /// Returns [`Transform::None`], for errors and for documents that are not resources. Returns `None` if the
-    /// parameters demand a transformation or include `sv`.
+    /// Returns [`Transform::None`], for a `Status` or an unaggregated discovery document, which cannot be transformed.
+    /// Returns `None` if the parameters demand a transformation or include `sv`.
     pub(super) fn for_status(&self) -> Option<Transform> {
         (self.is_plain() && !self.names_server_version).then_some(Transform::None)
     }

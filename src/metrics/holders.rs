@@ -93,7 +93,7 @@ impl HolderScan {
         self.known.as_ref()
     }
 
-    /// Begins a count at a scrape, unless a count is in progress.
+    /// Begins a count and runs its first step, unless a count is in progress. Each scrape calls this function.
     pub(super) fn on_asked(&mut self, table: &Table, now: Now) {
         if self.pass.is_none() {
             self.pass = Some(Pass { start: String::new(), leases: ByNamespace::default(), due_ms: now.ms });

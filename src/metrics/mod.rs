@@ -102,7 +102,8 @@ pub struct TurnEnd {
     pub waiting_requests: usize,
 }
 
-/// The values of the hand-over that metrics show.
+/// The values that metrics show about a hand-over: the move of Leases from or to kube-apiserver's own (built-in)
+/// storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandoverStats {
     /// Whether this server serves the Leases without restrictions. The value is false during a takeover or a rollback.
@@ -229,8 +230,8 @@ impl Metrics {
         self.watches.started += 1;
     }
 
-    /// Counts a watch that the server ended. Watches that ended for other reasons are not counted: their number is the
-    /// rest of all ended watches.
+    /// Counts a watch that the server ended because the event log no longer had its next event, or because its timeout
+    /// passed. Watches that ended for other reasons are not counted: their number is the rest of all ended watches.
     pub fn count_watch_end(&mut self, why: WatchEnd) {
         let count = match why {
             WatchEnd::Expired => &mut self.watches.expired,

@@ -177,7 +177,8 @@ impl RequestKind {
         }
     }
 
-    /// Whether the kind is a watch. The duration of a watch says nothing about the speed of the server.
+    /// Whether the kind is a watch. The duration of a watch says nothing about the speed of the server, so it is not
+    /// counted.
     fn is_watch(self) -> bool {
         matches!(self, Self::WatchCluster | Self::WatchNamespace)
     }
@@ -201,7 +202,7 @@ fn status_index(status: u16) -> usize {
     }
 }
 
-/// kube-apiserver's bounds of request durations, in µs. The first six bounds are not in kube-apiserver. They separate a
+/// Bounds of request durations, in µs: six bounds of this server, and then those of kube-apiserver. The six separate a
 /// renewal in memory from a renewal on a slow disk.
 const BOUNDS_US: [u64; 29] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 25_000, 50_000, 100_000, 200_000, 400_000, 600_000, 800_000, 1_000_000,
@@ -274,7 +275,8 @@ impl RequestCounts {
         self.ended_in_turn.push((index(kind, version), waited_ms.saturating_mul(1000)));
     }
 
-    /// Counts the duration of the turn for each request that ended in it.
+    /// Ends a turn: for each request that ended in it, counts the turn's duration plus the request's wait since an
+    /// earlier turn.
     pub(super) fn end_turn(&mut self, duration_us: u64) {
         for (at, waited_us) in self.ended_in_turn.drain(..) {
             self.durations[at].observe(duration_us.saturating_add(waited_us));

@@ -1,6 +1,7 @@
-//! The parameter `timeout` of all requests except watches (apiserver `endpoints/filters/request_deadline.go`). Before
-//! any other check, the server refuses a request whose `timeout` is not a valid duration. Otherwise the server does not
-//! use the parameter, and its own limits apply: for example, a write waits for the journal for at most 60 s.
+//! Checks the parameter `timeout`, which all requests except watches may have (apiserver
+//! `endpoints/filters/request_deadline.go`). Before any other check, the server refuses a request whose `timeout` is
+//! not a valid duration. Otherwise the server does not use the parameter, and its own limits apply: for example, a
+//! write waits for the journal for at most 60 s.
 
 use super::Query;
 use crate::api_error::ApiError;

@@ -1,12 +1,12 @@
 //! Decodes the bytes of a patch to a JSON value. For invalid input, the messages are Go's. The error about a patch that
-//! is not JSON takes precedence over all other errors (see [`is_json`]).
+//! is not JSON takes precedence over all other errors; [`is_json`] tells whether this error applies.
 
 use crate::api_error::ApiError;
 use crate::codec::json::{Repaired, repaired};
 use serde_json::Value;
 
-/// Whether Go accepts a patch as JSON. Go accepts invalid UTF-8, and 10,000 levels of nesting, which are more than this
-/// server can decode.
+/// Whether Go accepts a patch as JSON. Go accepts more than this server can decode: invalid UTF-8, and 10,000 levels of
+/// nesting.
 #[cold]
 #[must_use]
 pub fn is_json(patch: &[u8]) -> bool {
@@ -45,7 +45,7 @@ pub(super) fn decode_json_for(patch: &[u8], target: Option<&str>) -> Result<Valu
     Ok(value)
 }
 
-/// Decodes a text that `serde_json` refuses. Go accepts such a text if the reason is invalid UTF-8 or an unpaired
+/// Decodes a text that `serde_json` refuses. Go accepts it if the reason of the refusal is invalid UTF-8 or an unpaired
 /// surrogate. Without `target`, Go also accepts a number that does not fit into a `float64`.
 #[cold]
 fn decode_repaired(patch: &[u8], target: Option<&str>) -> Result<Value, String> {
@@ -72,7 +72,7 @@ fn unsign_zeros(value: &mut Value) {
     }
 }
 
-/// Decodes the JSON of the object that a patch changes. This server has encoded that JSON.
+/// Decodes the JSON of the object that a patch changes, which this server has encoded.
 ///
 /// # Errors
 /// 500 if the bytes are not JSON, which cannot happen.

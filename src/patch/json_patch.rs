@@ -19,18 +19,18 @@ const OPERATIONS_MAX: usize = 10_000;
 /// Maximum sum of the sizes in JSON of the values that all `copy` operations of a patch add, in bytes: kube-apiserver's
 /// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Maximum number of values that all `copy` operations of a patch may add. If each operation copies a container into
-/// itself, 15 operations add 65,534 values. Each added value takes up to a microsecond. The body of such a patch is
-/// short, so it does not count as a long request. An ordinary Lease has about twenty values.
+/// Maximum number of values that all `copy` operations of a patch may add. Without this limit, a short patch could
+/// cause long work. If each operation copies a container into itself, 15 operations add 65,534 values, and each takes
+/// up to a microsecond. An ordinary Lease has about twenty values.
 const COPIED_VALUES_MAX: usize = 4 * 1024;
-/// Maximum number of values that all operations of a patch together may visit or shift. A visit takes 3 to 25 ns. Only
-/// repeated moves of large values, and repeated changes near the start of a long array, reach this limit.
-/// kube-apiserver has no such limit.
+/// Maximum number of values that all operations of a patch together may visit (to measure the depth of a value) or
+/// shift (in an array). A visit takes 3 to 25 ns. Only repeated moves of large values, and repeated changes near the
+/// start of a long array, reach this limit. kube-apiserver has no such limit.
 const VISITS_MAX: usize = 512 * 1024;
 
 /// Applies all operations of a JSON patch to an object, or none of them. `is_checked` is false for
-/// `fieldValidation=Ignore`. With `is_checked`, all operations are decoded before the first one is applied. Otherwise a
-/// malformed operation fails only when it is applied.
+/// `fieldValidation=Ignore`. With `is_checked`, all operations are decoded before the first one is applied. Without it,
+/// a malformed operation fails only when it is applied.
 ///
 /// # Errors
 /// 400 if the patch is not a list of operations. 413 if the patch has too many operations. 422 if an operation cannot
@@ -180,7 +180,7 @@ impl Work {
         equal.then_some(())
     }
 
-    /// Checks that the document still has few enough levels of nesting with `value` at `path`.
+    /// Checks that the document has at most [`DOCUMENT_DEPTH_MAX`] levels of nesting with `value` at `path`.
     fn check_depth(&mut self, path: &str, value: &Value) -> Option<()> {
         let above = path.bytes().filter(|&b| b == b'/').count();
         let below = height(value, &mut self.visits)?;
@@ -202,7 +202,8 @@ fn container<'d, 'p>(document: &'d mut Value, path: &'p str) -> Option<(&'d mut 
     Some((container, unescaped(key)))
 }
 
-/// Returns the value at `path`; null for a missing member.
+/// Returns the value at `path`; null for a missing member of an object. Returns `None` if an array element or a parent
+/// is missing.
 fn found<'d>(document: &'d mut Value, path: &str) -> Option<&'d Value> {
     const NULL: &Value = &Value::Null;
     let (container, key) = container(document, path)?;
@@ -213,7 +214,8 @@ fn found<'d>(document: &'d mut Value, path: &str) -> Option<&'d Value> {
     }
 }
 
-/// Returns the index that `key` means in an array of `len` elements. A negative number counts from the end.
+/// Returns the index that `key` means in an array of `len` elements; `None` if there is no such element. A negative
+/// number counts from the end.
 fn index(key: &str, len: usize) -> Option<usize> {
     let at = parse_int(key).ok()?;
     let distance = usize::try_from(at.unsigned_abs()).ok()?;
@@ -248,7 +250,7 @@ fn height(value: &Value, visits: &mut usize) -> Option<usize> {
     }
 }
 
-/// Adds `more` to the visits; `None` if there are then too many visits.
+/// Adds `more` to the visits. Returns `None` if the sum exceeds [`VISITS_MAX`].
 fn count(visits: &mut usize, more: usize) -> Option<()> {
     *visits += more;
     (*visits <= VISITS_MAX).then_some(())
@@ -519,7 +521,7 @@ mod tests {
 
     #[test]
     fn depth_is_bounded() {
-        // These three operations move the value at `/p` into a new object, so `/p` becomes `/p/p`.
+        // The three operations in the loop move the value at `/p` into a new object, so `/p` becomes `/p/p`.
         let mut operations = vec![json!({"op": "add", "path": "/p", "value": {}})];
         for _ in 0..DOCUMENT_DEPTH_MAX - 2 {
             operations.push(json!({"op": "add", "path": "/q", "value": {}}));

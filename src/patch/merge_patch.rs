@@ -5,11 +5,11 @@ use crate::api_error::ApiError;
 use serde_json::{Map, Value};
 
 /// Applies a merge patch to an object. A member of the patch replaces the member of the object with the same name.
-/// `null` removes the member, and two objects are merged. `is_checked` is false for `fieldValidation=Ignore`. Then a
-/// patch that is a list replaces the whole object.
+/// `null` removes the member, and two objects are merged. `is_checked` is false for `fieldValidation=Ignore`. In this
+/// case, a patch that is a list replaces the whole object.
 ///
 /// # Errors
-/// 400 if the patch is not a JSON object, apart from that list.
+/// 400 if the patch is neither a JSON object nor such a list.
 pub fn apply_merge_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Result<Vec<u8>, ApiError> {
     let invalid = || ApiError::BadRequest { message: "Invalid JSON Patch".to_owned() };
     let decoded = if is_checked { decode_patch(patch) } else { decode_json_for(patch, None).map_err(|_| invalid()) };

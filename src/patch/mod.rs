@@ -3,10 +3,10 @@
 //! JSON patch and merge patch behave like kube-apiserver's library (evanphx/json-patch v4), since clients rely on it.
 //! This applies even where the library departs from the RFCs. The caller decodes and validates the resulting JSON.
 //!
-//! The limits on a patch are its size, its depth, and the numbers of its values and operations. Other limits apply to
-//! the data that `copy` adds and `move` moves. Go accepts 10,000 levels of nesting. This server accepts as many levels
-//! as `serde_json` ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)). A patch cannot exceed that depth by
-//! moving values into each other. A Lease needs at most six levels.
+//! The size and the depth of a patch, and the numbers of its values and operations, are limited. So are the data that
+//! `copy` adds and `move` moves. Go accepts 10,000 levels of nesting. This server accepts as many levels as
+//! `serde_json` ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)). A patch cannot exceed that depth by moving
+//! values into each other. A Lease needs at most six levels.
 
 mod decode;
 mod json_patch;
@@ -39,9 +39,9 @@ impl PatchType {
     /// Parses the `Content-Type` of a patch. Ignores parameters. The media type must be spelled as in the API.
     ///
     /// # Errors
-    /// [`ApiError::UnknownPatchFormat`] for a media type of the API in a form that kube-apiserver's router accepts and
-    /// its handler does not, such as a media type in a list. [`ApiError::UnsupportedPatchType`] for any other media
-    /// type, even `application/json`.
+    /// [`ApiError::UnknownPatchFormat`] if kube-apiserver's router accepts the value, but its handler does not, such as
+    /// a list of media types with one of the API. [`ApiError::UnsupportedPatchType`] for any other media type, even
+    /// `application/json`.
     pub fn from_content_type(content_type: &str) -> Result<Self, ApiError> {
         let without_parameters = |text| str::split_once(text, ';').map_or(text, |(media_type, _)| media_type);
         Self::from_media_type(without_parameters(content_type)).ok_or_else(|| {

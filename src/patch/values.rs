@@ -1,4 +1,4 @@
-//! Limits the number of values in a patch.
+//! Limits the number of values in a patch, since each decoded value takes time and memory.
 
 use crate::api_error::ApiError;
 use crate::limits::PATCH_VALUES_MAX;

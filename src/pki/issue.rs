@@ -18,8 +18,8 @@ use std::sync::Arc;
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Remaining validity below which the server renews a certificate at its start. While the server runs, the log warns
-/// from the same remaining validity on.
+/// Remaining validity below which the server renews a certificate when the server starts. A running server does not
+/// renew certificates, but logs a warning from the same remaining validity on.
 pub(super) const RENEW_BEFORE: Duration = Duration::seconds(EXPIRES_SOON_SECONDS);
 const AUTHORITY_VALIDITY: Duration = Duration::days(3650);
 const LEAF_VALIDITY: Duration = Duration::days(365);
@@ -121,7 +121,7 @@ pub(super) fn judge(
 }
 
 /// Issues the certificate of a new CA, and returns it in PEM. The name of the CA is derived from its key. So two CAs of
-/// this program never have the same name, and one key always gives the same name.
+/// this program practically never have the same name, and one key always gives the same name.
 pub(super) fn new_authority(key: &KeyPair) -> Result<String, rcgen::Error> {
     let now = OffsetDateTime::now_utc();
     let mut params = CertificateParams::default();

@@ -78,8 +78,8 @@ impl CertDir {
     /// Opens a certificate folder. Creates the folder and the CA if they are missing.
     ///
     /// # Errors
-    /// Existing files are unreadable, invalid or contradictory, or missing files cannot be written. The server never
-    /// overwrites such existing files.
+    /// Existing files are unreadable, invalid or contradictory, since the server never overwrites such files. Or
+    /// missing files cannot be written.
     pub fn open(dir: &Path) -> Result<Self, PkiError> {
         files::make_folder(dir).map_err(|e| PkiError::new(dir, Cause::Folder(e)))?;
         let certs = Self { dir: dir.to_owned() };
@@ -270,7 +270,8 @@ impl CertDir {
         let authority = Authority::new(ca, ca_key).map_err(|e| PkiError::new(&self.ca_cert(), Cause::Sign(e)))?;
         let cert = authority.issue(leaf, &key, now).map_err(sign_error)?;
         // rcgen encodes the issuer's name again. If this encoding differs from the subject of the CA, no peer can
-        // verify the certificate. Every start would then issue a new one.
+        // verify the certificate. So the server verifies the new certificate before it writes the file. Otherwise the
+        // next start would refuse that file.
         let facts = issue::facts_of(cert.der()).ok_or_else(|| PkiError::new(&cert_path, Cause::NotACertificate))?;
         issue::judge(leaf, &[cert.der().clone()], ca, &facts, now)
             .map_err(|e| PkiError::new(&self.ca_cert(), Cause::CannotIssue(e)))?;

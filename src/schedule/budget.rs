@@ -29,8 +29,8 @@ impl Budget {
     }
 }
 
-/// The time that a turn may spend on one kind of work. The first check begins the time. So a turn that need not check
-/// reads no clock.
+/// The time that a turn may spend on one kind of work. The time begins at the first check. So a turn without such a
+/// check reads no clock.
 #[derive(Debug)]
 pub(crate) struct TimeBudget {
     time: Duration,

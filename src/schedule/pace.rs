@@ -34,8 +34,8 @@ impl Pace {
         *self = Self { end: Some(moment + TIME), looked: Some(moment), ..Self::default() };
     }
 
-    /// Counts a served request. `is_plain` is whether the request takes only microseconds. The response may not be
-    /// written yet.
+    /// Counts a served request, even if its response is not written yet. `is_plain` is whether the request takes only
+    /// microseconds.
     pub fn count(&mut self, is_plain: bool) {
         self.unlooked += if is_plain { 1 } else { REQUESTS_PER_CLOCK };
         self.is_slow.get_or_insert(false);
@@ -90,10 +90,11 @@ impl Pace {
         self.is_over
     }
 
-    /// Returns whether the requests counted since the last call used up a turn's time between two reads of the clock.
-    /// Also `true` if [much was read](Pace::count_much_read) without a request. Returns `None` if there were no
-    /// requests. In this case, the function also reads the clock. So the time of other work, such as reading a body,
-    /// does not count against the next connection.
+    /// Returns whether the requests counted since the last call took a turn's whole time budget between two reads of
+    /// the clock. Also returns `true` if [many bytes](Pace::count_much_read) arrived without a request.
+    ///
+    /// Returns `None` if there were neither requests nor many bytes, and then reads the clock. So the time of other
+    /// work, such as reading a body, does not count against the next connection.
     pub fn take_slow(&mut self) -> Option<bool> {
         let is_slow = self.is_slow.take();
         if is_slow.is_none() {

@@ -35,7 +35,7 @@ const LONG_TURNS_WAITED_MAX: usize = 16;
 /// Maximum number of connections that a turn examines to find the next long request.
 const LONG_EXAMINED_MAX: usize = 16;
 
-/// State of a connection in `long`.
+/// State of a connection in `long`, the queue of connections with a request whose processing takes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LongState {
     /// The connection is closed, or has no long request any more.
@@ -117,8 +117,8 @@ impl Place {
 }
 
 impl Queues {
-    /// Whether a connection is in `run`, `handshakes`, `slow`, `jobs`, `long` or `ending`. Then the next poll must not
-    /// block.
+    /// Whether a connection is in `run`, `handshakes`, `slow`, `jobs`, `long` or `ending`. If so, the next poll must
+    /// not block.
     pub(crate) fn can_go_on(&self) -> bool {
         let queues = [&self.handshakes, &self.slow, &self.jobs, &self.long, &self.ending];
         !self.run.is_empty() || queues.iter().any(|queue| !queue.is_empty())
@@ -242,7 +242,7 @@ impl Queues {
                 LongState::AfterOthers => is_due,
             };
             if is_next {
-                // Connections that were passed over stay in front, so that they become due.
+                // Connections that were passed over stay in front, so that the first one becomes due.
                 self.long.rotate_right(passed_over);
                 self.long_turns_waited = if passed_over > 0 { self.long_turns_waited + 1 } else { 0 };
                 return Some(token);
@@ -319,7 +319,7 @@ mod tests {
         queues.move_to_handshakes(handshake, false);
         queues.move_to_slow(slow);
         queues.put_back(&[rest]);
-        // An event does not add a connection to a queue if the connection is already in a queue.
+        // An event adds no connection a second time, since each is still marked as queued.
         enqueue_all(&mut queues);
         assert_eq!(queues.take_run(), [rest, slow], "the slow one is the last");
         assert_eq!((queues.pop_handshake(), queues.pop_handshake()), (Some(handshake), None));
@@ -338,7 +338,7 @@ mod tests {
         queues.move_to_slow(first);
         queues.move_to_slow(second);
         assert_eq!(queues.take_run(), [first]);
-        // The turn of the event loop had no time for the first connection.
+        // The turn had no time for the first slow connection, so it stays the only one that may run.
         queues.put_back(&[first]);
         assert_eq!(queues.take_run(), [first]);
         assert!(queues.take_slow_turn(first));

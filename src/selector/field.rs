@@ -1,9 +1,9 @@
 //! Field selectors, which select Leases by the two fields that objects of every namespaced resource have:
 //! `metadata.name` and `metadata.namespace`.
 //!
-//! kube-apiserver first parses the syntax of a field selector, and then validates the other options. Last, it checks
-//! the fields of the selector. [`FieldTerms`] is the result of the first step. So if a request has several mistakes,
-//! this server reports the same mistake as kube-apiserver.
+//! kube-apiserver first parses the syntax of a field selector, then validates the other options of the request, and
+//! last checks the fields of the selector. This module has two steps too: [`FieldTerms`] is the result of the first. So
+//! if a request has several mistakes, this server reports the same mistake as kube-apiserver.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
@@ -53,7 +53,7 @@ impl FieldSelector {
         })
     }
 
-    /// Returns the maximum number of terms that are checked for one Lease.
+    /// Returns the number of terms: the most comparisons for one Lease.
     #[must_use]
     pub fn terms(&self) -> usize {
         self.terms.len()
@@ -65,8 +65,8 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// Returns the name that all selected Leases have; `None` if they may have different names. With a name and a
-    /// namespace, the caller looks up one Lease and searches no others.
+    /// Returns the name that all selected Leases have; `None` if they may have different names. If the name and the
+    /// namespace are required, the caller looks up one Lease instead of a search.
     #[must_use]
     pub fn required_name(&self) -> Option<&str> {
         self.required(Field::Name)
@@ -83,7 +83,7 @@ impl FieldSelector {
     }
 }
 
-/// The terms of a field selector, whose syntax is correct. Their fields are not checked yet.
+/// The terms of a field selector with correct syntax. The names of the fields are not checked yet.
 #[derive(Debug)]
 pub struct FieldTerms<'a> {
     /// For each term: the name of the field, whether the field must equal the value, and the unescaped value.
@@ -176,7 +176,7 @@ fn unescaped(value: &str) -> Result<Cow<'_, str>, ApiError> {
                 Some(c) => return Err(bad_escape(&format!("\\{c}"))),
                 None => return Err(bad_escape("\\")),
             },
-            // Go prints the unescaped character as a number.
+            // Like Go, prints the unescaped character as a number.
             ',' | '=' => {
                 let message = format!("invalid field selector: unescaped character in value: {}", u32::from(c));
                 return Err(bad_request(message));

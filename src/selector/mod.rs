@@ -1,7 +1,7 @@
 //! Label, field and shard selectors. They select the Leases for a list, a watch or a deletion of a collection.
 //!
-//! The server parses a selector once, with kube-apiserver's error messages. But it matches selectors for every event
-//! and every watcher, so the matching does not allocate memory.
+//! The server parses a selector once, with kube-apiserver's error messages. But it matches the selector of every
+//! watcher with every event, so the matching does not allocate memory.
 
 pub mod field;
 pub mod label;
@@ -39,7 +39,7 @@ impl Selector {
         self.labels.is_everything() && self.fields.is_everything() && self.shard.is_none()
     }
 
-    /// Returns the cost of examining a Lease with this selector, as a multiple of the cost without any selector.
+    /// Returns the cost in time of examining a Lease with this selector, as a multiple of the cost without a selector.
     #[must_use]
     pub fn cost(&self) -> usize {
         // The computation of a hash takes about as long as the rest of the examination, however many ranges the
@@ -48,8 +48,8 @@ impl Selector {
         1 + hashes + (self.labels.terms() + self.fields.terms()) / SELECTOR_TERMS_PER_LOOK
     }
 
-    /// Returns the number of Leases that a step may examine with this selector. `looks` is that number for a step
-    /// without any selector. The result is at least 1, so that each step makes progress.
+    /// Returns the number of Leases that one step of a list, watch or deletion of a collection may examine with this
+    /// selector. `looks` is the number without a selector. The result is at least 1, so that each step makes progress.
     #[must_use]
     pub fn share_of(&self, looks: usize) -> usize {
         (looks / self.cost()).max(1)

@@ -32,7 +32,7 @@ pub struct Http1 {
     body_since_ms: Option<u64>,
     /// Whether the current request is the last one that the connection serves.
     is_last: bool,
-    /// Whether the server is stopping. Then only a request that has begun to arrive is still served.
+    /// Whether the server is stopping. If so, the connection still serves only a request that has begun to arrive.
     is_draining: bool,
 }
 
@@ -47,9 +47,10 @@ enum InProgress {
     Job(Box<Job>, BodyFraming),
     /// An open watch.
     Watch(WatcherKey, BodyFraming),
-    /// The request waits for an event. Its bytes are still in the input.
+    /// A request that waits for an event, such as the outcome of its write. Its bytes stay in the input, since the
+    /// server may have to serve it again.
     Waiting(Box<Waiting>, Persistence),
-    /// The request has waited, and the server serves it once more, with the state of the first attempt.
+    /// A request that has waited and is to be served again, with the state that earlier attempts left.
     Again(Retry),
     /// The connection and the response continue in HTTP/2.
     Upgrade(Box<Upgrade>),
@@ -58,7 +59,7 @@ enum InProgress {
 /// A request to upgrade to HTTP/2 (RFC 7540 §3.2).
 #[derive(Debug)]
 pub(super) struct Upgrade {
-    /// `HTTP2-Settings`.
+    /// The client's HTTP/2 settings, from the field `HTTP2-Settings`.
     pub(super) settings: UpgradeSettings,
     /// The response to the request, sent on the first stream.
     pub(super) reply: Reply,
@@ -149,8 +150,8 @@ impl Http1 {
                     if input.len() > cx.service.received_bytes_max(cx.from.credentials) {
                         return self.refuse_body(&ApiError::TooManyRequests, input, cx);
                     }
-                    // kube-apiserver sends the body without a 100. It would forward a 100, and then change the status
-                    // of the final response to 200.
+                    // A front proxy (kube-apiserver) sends the body without waiting for a 100 (Continue). It would
+                    // forward a 100 to its own client, and then change the status of the final response to 200.
                     if send_continue && !cx.from.credentials.is_front_proxy() {
                         cx.output.extend_from_slice(CONTINUE);
                     }
@@ -183,7 +184,7 @@ impl Http1 {
         Served::Close
     }
 
-    /// Resumes a waiting request or job, if it is runnable.
+    /// Resumes the request or job in progress, if the event for which it waits has come.
     #[inline]
     fn resume_runnable(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf) {
         if !matches!(self.in_progress, InProgress::Nothing) {
@@ -209,7 +210,7 @@ impl Http1 {
         };
     }
 
-    /// Runs one step of the job in progress.
+    /// Runs one step of the job in progress, such as a list. Returns how the connection continues.
     pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         match std::mem::take(&mut self.in_progress) {
             InProgress::Begun(job, after) => {
@@ -237,7 +238,7 @@ impl Http1 {
         }
     }
 
-    /// Appends events to the open watch `key`. Returns `None` if the watch is not open.
+    /// Appends the next events of the watch `key` to `output`. Returns `None` if this watch is not open.
     pub fn send_events(
         &mut self,
         service: &mut Service,
@@ -271,13 +272,14 @@ impl Http1 {
         }
     }
 
-    /// Returns the prefetch key of the Lease that the path of the next request names.
+    /// Returns the key with which the table prefetches the Lease of the next request. Returns `None` if the path of
+    /// this request does not name a Lease.
     #[must_use]
     pub fn next_prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
         super::prefetch_key_of(self.parser.peek_target(input)?, table)
     }
 
-    /// Drops the response in progress.
+    /// Drops the response in progress, because the connection closes.
     pub fn drop_work(&mut self, watchers: &mut Watchers<Owner>) {
         if let InProgress::Watch(key, _) = std::mem::take(&mut self.in_progress) {
             watchers.remove(key);
@@ -290,13 +292,14 @@ impl Http1 {
         matches!(self.in_progress, InProgress::Watch(..))
     }
 
-    /// Whether a response is in progress and later requests must wait.
+    /// Whether a response is in progress, so that later requests must wait.
     #[must_use]
     pub fn is_streaming(&self) -> bool {
         !matches!(self.in_progress, InProgress::Nothing)
     }
 
-    /// Ends an open watch. From now on, serves only the current request, or a request that has begun to arrive.
+    /// Prepares the connection for the stop of the server: ends an open watch. From now on, the connection serves only
+    /// the current request, or a request that has begun to arrive, and then closes.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         self.is_draining = true;
         if let InProgress::Begun(_, after) | InProgress::Waiting(_, after) = &mut self.in_progress {
@@ -340,15 +343,15 @@ impl Http1 {
         since_ms.saturating_add(patience_ms)
     }
 
-    /// [Checks](Job::check) the job in progress. If the output has no room, the job counts as waiting for the peer to
-    /// read.
+    /// [Releases the memory](Job::check) of the job in progress if its deadline has passed or its permit was revoked.
+    /// If the output has no room, the job counts as waiting for the peer to read.
     pub fn check_job(&mut self, now: Now, has_room: bool) {
         if let InProgress::Begun(job, _) | InProgress::Job(job, _) = &mut self.in_progress {
             job.check(now, !has_room);
         }
     }
 
-    /// Whether the current request or its job waits for an event.
+    /// Whether the current request or its job waits for an event, such as the outcome of a write.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         match &self.in_progress {
@@ -358,13 +361,13 @@ impl Http1 {
         }
     }
 
-    /// Whether a job is runnable.
+    /// Whether a job, such as a list, is in progress and its next step can run now.
     #[must_use]
     pub fn has_job_step(&self) -> bool {
         self.has_job() && !self.is_waiting()
     }
 
-    /// Whether a job is in progress.
+    /// Whether a job (a response made in steps, such as a list) is in progress.
     #[must_use]
     pub fn has_job(&self) -> bool {
         matches!(self.in_progress, InProgress::Begun(..) | InProgress::Job(..))
@@ -397,9 +400,9 @@ fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
     settings.filter(|_| lines == 1)
 }
 
-/// Whether kube-apiserver, as the front proxy, forwards the request as an upgrade (apimachinery `util/httpstream`,
-/// `IsUpgradeRequest`). If the response is neither 101 nor an error, kube-apiserver answers 503. So the server must
-/// refuse such a request before a write takes effect.
+/// Whether a front proxy (kube-apiserver) forwards the request as an upgrade (apimachinery `util/httpstream`,
+/// `IsUpgradeRequest`). If the response is neither 101 nor an error, kube-apiserver answers 503, as if the request had
+/// failed. So the server must refuse such a request before a write takes effect.
 fn is_forwarded_upgrade(request: &RequestHead<'_>) -> bool {
     let mut found = false;
     request.fields.for_each(&mut |name, value| {
@@ -415,8 +418,8 @@ fn no_upgrade() -> ApiError {
     ApiError::BadRequest { message: "the server does not upgrade connections of a front proxy".into() }
 }
 
-/// Writes a whole response, or the head of a watch. Writes nothing for a job or a waiting request. Returns the work
-/// that remains.
+/// Writes a whole response, or the head of a watch's response. Writes nothing for a job or a waiting request. Returns
+/// the work that remains for later turns.
 fn respond(reply: Reply, after: Persistence, cx: &mut Context<'_>) -> InProgress {
     match reply {
         Reply::Response(response) => {
@@ -438,7 +441,8 @@ fn respond(reply: Reply, after: Persistence, cx: &mut Context<'_>) -> InProgress
     }
 }
 
-/// Runs a step of a job whose response head is not sent yet.
+/// Runs a step of a job, such as a list, whose response head is not sent yet. Returns the work that remains for later
+/// turns.
 fn begin_job(mut job: Box<Job>, after: Persistence, cx: &mut Context<'_>) -> InProgress {
     let (head, body) = match job_steps::begin(&mut job, cx.service, cx.now, LIST_WHOLE_BYTES_MAX) {
         Begun::Nothing => {
@@ -501,7 +505,7 @@ fn push_response(response: &Response, after: Persistence, cx: &mut Context<'_>) 
     }
 }
 
-/// Returns the refusal of input that is not a valid request.
+/// Returns the response that refuses input without a valid request.
 #[cold]
 fn refusal_of(error: RequestError) -> Response {
     let status = error.status();

@@ -95,7 +95,8 @@ mod tests {
         }
     }
 
-    /// Requests a phase of the hand-over, as the commands do.
+    /// Requests a phase of a hand-over (the move of Leases from or to kube-apiserver's own storage), as the commands
+    /// `takeover` and `rollback` do.
     fn ask_for(service: &mut Service, phase: Phase) {
         let mut asked = Lease::named(NAMESPACE, NAME);
         asked.metadata.annotations.insert(PHASE.into(), phase.name().into());
@@ -126,7 +127,8 @@ mod tests {
         assert!(left > 1 && service.table.len() == left);
     }
 
-    /// Goal: long after a freeze, no client gets a list with a `resourceVersion` of this server.
+    /// After a freeze, this server gives its Leases back to kube-apiserver. Goal: no list that began earlier gives a
+    /// client a `resourceVersion` of this server long after the freeze.
     #[test]
     fn a_freeze_ends_lists_in_progress() {
         let now = Now::default();
@@ -145,7 +147,8 @@ mod tests {
         }
     }
 
-    /// A compressed body of one Lease is not a list. The command of a rollback lists Leases after the freeze.
+    /// Two jobs must go on after a freeze: the compressed body of one Lease, which is not a list, and a list that
+    /// begins after the freeze. The command `rollback` makes such lists.
     #[test]
     fn a_freeze_ends_neither_a_read_of_one_lease_nor_a_later_list() {
         let (mut service, now) = (new_service(), Now::default());
@@ -158,7 +161,7 @@ mod tests {
         ask_for(&mut service, Phase::Hold);
         let mut list = job_of(&mut service, Method::Get, LEASES, "", &NoLines);
         send_head(&mut list, &mut service);
-        // The step of the phase changes, and no second freeze begins.
+        // The same phase is requested again, so no second freeze begins.
         ask_for(&mut service, Phase::Hold);
         for job in [&mut single, &mut list] {
             let stepped = go_on(job, &mut service, now, &mut Vec::new(), 1_000);

@@ -14,8 +14,8 @@ use crate::watch::{Fill, WatcherKey, Watchers};
 /// The protocol of a connection.
 #[derive(Debug)]
 pub enum Protocol {
-    /// A cleartext connection whose first bytes have not arrived. HTTP/2 with prior knowledge begins with the preface
-    /// (RFC 9113 §3.3).
+    /// A cleartext connection whose first bytes have not arrived. These bytes show the protocol: HTTP/2 with prior
+    /// knowledge begins with the preface (RFC 9113 §3.3).
     Undecided,
     /// HTTP/1.1.
     Http1(Box<Http1>),
@@ -105,7 +105,7 @@ impl Protocol {
         }
     }
 
-    /// Runs one step of a job. All steps of one job together may take as long as many requests.
+    /// Runs one step of a job. Only one, because all steps of a job together may take as long as many requests.
     pub fn step_job(&mut self, cx: &mut Context<'_>) -> AfterStep {
         match self {
             Self::Undecided => AfterStep::GoOn,
@@ -114,7 +114,7 @@ impl Protocol {
         }
     }
 
-    /// Appends events to the open watch `key` on `stream`. Returns `None` if the watch is not open.
+    /// Appends the next events of the watch `key` on `stream` to `output`. Returns `None` if this watch is not open.
     pub fn send_events(
         &mut self,
         service: &mut Service,
@@ -130,7 +130,8 @@ impl Protocol {
         }
     }
 
-    /// Whether a watch is open and further input is not useful. In HTTP/2, input is always useful.
+    /// Whether a watch is open, so that further input is not useful. Always false in HTTP/2, where other streams may
+    /// send requests.
     #[must_use]
     pub fn is_watching(&self) -> bool {
         match self {
@@ -166,9 +167,9 @@ impl Protocol {
         }
     }
 
-    /// Returns the prefetch key of the next request in `input`, if the key is known before serving. In HTTP/2 the key
-    /// is not known, since each head is decoded only once, in order. Instead, an HTTP/2 connection prefetches the
-    /// Leases of its own complete requests.
+    /// Returns the key with which the table prefetches the Lease of the next request in `input`. An HTTP/2 connection
+    /// returns `None`, since it decodes each head only once, when it reads the request. It prefetches the Leases of its
+    /// complete requests itself.
     #[must_use]
     pub fn next_prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
         match self {
@@ -177,7 +178,7 @@ impl Protocol {
         }
     }
 
-    /// Whether [`Protocol::next_prefetch_key`] may be useful when there is input.
+    /// Whether [`Protocol::next_prefetch_key`] may return a key once there is input.
     #[must_use]
     pub fn can_prefetch(&self) -> bool {
         matches!(self, Self::Http1(http1) if !http1.is_streaming())
@@ -193,9 +194,9 @@ impl Protocol {
         }
     }
 
-    /// Returns the earliest deadline, in ms. The server has waited for the next input since `since_ms`. If `since_ms`
-    /// is `u64::MAX`, only those deadlines apply that count from their own start: the deadlines of bodies, and of the
-    /// streams of HTTP/2.
+    /// Returns the earliest deadline, in ms. The server has waited for the next input since `since_ms`. With
+    /// `u64::MAX`, it does not wait for input, so only deadlines with a start of their own apply: those of bodies, and
+    /// of the streams of HTTP/2.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         match self {
@@ -205,7 +206,8 @@ impl Protocol {
         }
     }
 
-    /// Handles the passed deadline of the connection or of its streams. Returns whether the connection must close.
+    /// Handles a deadline of the connection or of its streams that has passed. Returns whether the connection must
+    /// close.
     pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         match self {
             Self::Undecided | Self::Http1(_) => true,
@@ -213,7 +215,7 @@ impl Protocol {
         }
     }
 
-    /// Refuses new requests from now on, and ends watches.
+    /// Prepares the connection for the stop of the server: refuses new requests from now on, and ends watches.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         match self {
             Self::Undecided => {}
@@ -242,8 +244,8 @@ impl Protocol {
         }
     }
 
-    /// [Checks](crate::api::job::Job::check) the jobs in progress. If the output has no room, the jobs count as waiting
-    /// for the peer to read.
+    /// [Releases the memory](crate::api::job::Job::check) of jobs whose deadline has passed or whose permit was
+    /// revoked. If the output has no room, the jobs count as waiting for the peer to read.
     pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         match self {
             Self::Undecided => {}

@@ -90,9 +90,9 @@ impl Service {
         (std::mem::replace(&mut self.table, table), watchers)
     }
 
-    /// Returns the bytes of queued output at which a peer must read before its next request is served. Open watches
-    /// and lists use the limit [`QUEUED_BYTES_HIGH`] instead. Otherwise requests would always come before watches and
-    /// lists.
+    /// Returns the bytes of queued output at which the server serves no further request until the peer has read some of
+    /// them. Open watches and lists use the limit [`QUEUED_BYTES_HIGH`] instead. Otherwise requests would always come
+    /// before watches and lists.
     #[must_use]
     pub fn output_bytes_max(&self, credentials: &Credentials) -> usize {
         if credentials.is_anonymous() || self.is_crowded() { QUEUED_BYTES_LOW } else { QUEUED_BYTES_HIGH }
@@ -109,7 +109,7 @@ impl Service {
         }
     }
 
-    /// Whether the output that waits on all connections together has reached [`QUEUED_BYTES_TOTAL_HIGH`]. Then each
+    /// Whether the output that waits on all connections together has reached [`QUEUED_BYTES_TOTAL_HIGH`]. If so, each
     /// connection may queue only [`QUEUED_BYTES_LOW`] bytes.
     pub(super) fn is_crowded(&self) -> bool {
         self.queued_bytes >= QUEUED_BYTES_TOTAL_HIGH
@@ -152,8 +152,8 @@ impl Service {
         Ok(has_loaded)
     }
 
-    /// Ends the turn of the journal. The journal then gives the changes of this turn to its thread, unless the thread
-    /// still writes the previous batch, or the journal holds the new batch back.
+    /// Ends the turn of the journal. The journal then gives the changes of this turn to its thread. It keeps them back
+    /// while the thread still writes the previous batch, or to wait for more changes.
     pub fn send_changes(&mut self, now: Now) {
         if let Some(journal) = self.api.storage.journal_mut() {
             journal.end_turn(&self.table, now.ms);
@@ -167,8 +167,8 @@ impl Service {
         if self.api.hand_over(&mut self.table, now) {
             self.watchers.end_all(&given_back());
         }
-        // With in-memory Leases, no event of a journal reports that a client or the worker changed a Lease, and so
-        // perhaps the phase. So this function wakes the waiting requests.
+        // With `--storage memory`, no journal reports that a client, or the worker that copies Leases, changed a Lease
+        // and so perhaps the phase. So this function wakes the waiting requests itself.
         self.waiters.wake_applied(self.table.version().0, &mut wake);
         let holds_writes = held_writes || self.api.handover.holds_writes();
         if holds_writes && self.table.version() != self.woken_at {
@@ -177,8 +177,8 @@ impl Service {
         }
     }
 
-    /// Logs, at intervals, that data from a front proxy was invalid, so that its connection ends. Such a connection
-    /// carries the requests of many clients.
+    /// Logs, at intervals, that data from a front proxy was invalid, so that its connection ends. The operator should
+    /// know, because such a connection carries the requests of many clients.
     #[cold]
     pub(super) fn warn_front_proxy_end(&mut self, error: &ConnectionError, now: Now) {
         let (again_ms, unlogged) = &mut self.front_proxy_ends;
@@ -218,9 +218,9 @@ impl Service {
         let resumed = self.api.resume(&self.table, waiting, now);
         match &resumed {
             // A request that waits for its own change stays in `waiters` until the journal reports the outcome of the
-            // change. All requests of a connection that wait for one other event share one entry in `waiters`, with the
-            // first of their deadlines. All its requests that wait for a version share one entry too. That entry is
-            // removed when the event comes or the deadline passes. So a request that still waits is added again.
+            // change. The other waiting requests of a connection share entries: one entry for each event, and one for
+            // all versions. An entry has the first deadline of its requests, and is removed when its event comes or
+            // this deadline passes. So each request that still waits is added again.
             Resumed::Waits(waiting) if !matches!(waiting.wake_up(), WakeUp::OwnTicket(_)) => {
                 self.note_waiting(waiting, connection);
             }

@@ -10,20 +10,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Connections with waiting requests. Some of the connections may be closed.
 #[derive(Debug, Default)]
 pub struct Waiters {
-    /// Connections that wait for their own change, with the number of the change's ticket, in ascending order.
+    /// Connections with a request that waits until its own change is settled, with the number of the change's ticket,
+    /// in ascending order.
     own: VecDeque<(u64, Waiter)>,
     /// Connections that wait until another request's change of the same Lease is settled, by its ticket number.
     other: BTreeMap<u64, Group>,
-    /// Connections that wait for a barrier of the journal. The key is the barrier's number and the connection; the
-    /// value is the first deadline of its requests, in ms.
+    /// Connections that wait for a barrier: a query of the journal for the last entry in etcd, with a number. The key
+    /// is the barrier's number and the connection; the value is the first deadline of its requests, in ms.
     barriers: BTreeMap<(u64, Token), u64>,
-    /// Connections that wait for a version of the table.
+    /// Connections with a request that waits until the table has reached a `resourceVersion`.
     versions: Versions,
-    /// Connections that wait for any change.
+    /// Connections with a request that waits until any Lease or Namespace changes.
     any: Group,
     /// Lower bound of all deadlines, in ms; `None` if no waiter has a deadline.
     due_ms_min: Option<u64>,
-    /// Time of the next scan of the deadlines, in ms.
+    /// Earliest time of the next scan of the deadlines, in ms.
     look_ms: u64,
 }
 
@@ -68,7 +69,7 @@ impl Waiters {
         self.wake_any(wake);
     }
 
-    /// Wakes the connections whose requests wait for a barrier with a number of at most `passed`.
+    /// Wakes the connections whose requests wait for a barrier of the journal with a number of at most `passed`.
     pub fn wake_passed(&mut self, passed: u64, mut wake: impl FnMut(Token)) {
         while let Some(first) = self.barriers.first_entry()
             && first.key().0 <= passed
@@ -77,14 +78,14 @@ impl Waiters {
         }
     }
 
-    /// Wakes the connections whose requests wait for a version of at most `applied`.
+    /// Wakes the connections whose requests wait for a `resourceVersion` of at most `applied`.
     pub fn wake_applied(&mut self, applied: u64, mut wake: impl FnMut(Token)) {
         while let Some(connection) = self.versions.pop(applied) {
             wake(connection);
         }
     }
 
-    /// Wakes the connections whose requests wait for any change.
+    /// Wakes the connections whose requests wait until any Lease or Namespace changes.
     pub fn wake_any(&mut self, wake: impl FnMut(Token)) {
         self.any.drain().for_each(wake);
     }
@@ -104,7 +105,8 @@ impl Waiters {
             wake(waiter.connection);
             true
         };
-        // The journal may still report the outcome of the change. So the waiter stays in `own`, without a deadline.
+        // A late waiter in `own` stays there, without a deadline, because the journal may still report the outcome of
+        // its change.
         for (_, waiter) in &mut self.own {
             if waiter.due_ms != NEVER_MS && is_late(waiter) {
                 waiter.due_ms = NEVER_MS;
@@ -120,7 +122,7 @@ impl Waiters {
         self.due_ms_min = due_ms_min;
     }
 
-    /// Returns the time of the next [`Waiters::wake_late`], in ms.
+    /// Returns the time at which [`Waiters::wake_late`] has work next, in ms; `None` if there is no deadline.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         self.due_ms_min.filter(|_| !self.is_empty()).map(|due_ms| due_ms.max(self.look_ms))
@@ -283,7 +285,7 @@ mod tests {
         assert_eq!(woken(|wake| waiters.wake_any(wake)), [] as [usize; 0]);
         assert_eq!(woken(|wake| waiters.wake_applied(4, wake)), [] as [usize; 0]);
         assert_eq!(woken(|wake| waiters.wake_applied(6, wake)), [3, 4]);
-        // Connection 4 adds its request for version 9 again.
+        // Connection 4 was woken for version 6. Its request for version 9 still waits, so it is added again.
         waiters.add(WakeUp::Version(9), 50, Token(4));
         assert_eq!(woken(|wake| waiters.wake_applied(8, wake)), [1]);
         assert_eq!(woken(|wake| waiters.wake_late(60, wake)), [4]);
@@ -316,7 +318,7 @@ mod tests {
         assert_eq!(waiters.due_ms(), Some(60 + WAIT_LOOK_MS), "the next check comes after an interval");
         assert_eq!(woken(|wake| waiters.wake_late(60 + WAIT_LOOK_MS, wake)), [1, 3]);
         assert_eq!(waiters.due_ms(), None);
-        // The journal may still report the outcome of the change.
+        // The outcome of the change comes after the deadline, and wakes the connection once more.
         assert_eq!(woken(|wake| waiters.wake_settled(1, wake)), [1]);
     }
 

@@ -51,7 +51,7 @@ impl Connections {
         self.entries.is_empty()
     }
 
-    /// Adds the connection that `make` creates for its token.
+    /// Adds a connection. `make` creates it for the token that it will have.
     pub(super) fn add(&mut self, make: impl FnOnce(Token) -> io::Result<Conn>) -> io::Result<&mut ConnEntry> {
         self.generation = self.generation.wrapping_add(1);
         self.sift_anonymous();
@@ -73,8 +73,8 @@ impl Connections {
         }))
     }
 
-    /// Notes whether the peer has become anonymous. The peer's certificate may have expired, or its CA may no longer
-    /// be trusted.
+    /// Lists the connection as one of an anonymous peer, if the peer has become anonymous. The peer's certificate may
+    /// have expired, or its CA may no longer be trusted.
     pub(super) fn recheck(&mut self, token: Token) {
         let Some(entry) = self.get_mut(token) else { return };
         if entry.conn.is_anonymous() && !std::mem::replace(&mut entry.is_listed, true) {
@@ -93,15 +93,15 @@ impl Connections {
         None
     }
 
-    /// Whether `token` still belongs to an anonymous peer. If not, the caller must remove `token` from the list.
+    /// Whether `token` still belongs to an anonymous peer. If not, the caller must remove `token` from `anonymous`.
     fn stays_listed(&mut self, token: Token) -> bool {
         let Some(entry) = self.get_mut(token) else { return false };
         entry.is_listed = entry.conn.is_anonymous();
         entry.is_listed
     }
 
-    /// Once the list is long, removes connections that are closed or no longer anonymous. On average this costs a few
-    /// steps for each new connection.
+    /// Removes closed and no longer anonymous connections from `anonymous`, but only once this list is long. So the
+    /// cost is a few steps for each new connection on average.
     fn sift_anonymous(&mut self) {
         const SLACK: usize = 64;
         if self.anonymous.len() < 2 * self.entries.len() + SLACK {

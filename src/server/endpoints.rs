@@ -23,8 +23,8 @@ pub(super) struct Endpoints {
 /// A stop in progress, while the listeners are open.
 #[derive(Debug)]
 struct Leaving {
-    /// First generation of the endpoints without this replica; `None` once that generation is published, or if this
-    /// replica stays in the Service.
+    /// Generation (sequence number) of the first list of endpoints without this replica. `None` once that list is
+    /// published, or if this replica stays in the Service.
     awaited: Option<u64>,
     /// Time at which the listeners close, in ms.
     end_ms: u64,
@@ -38,7 +38,8 @@ impl Endpoints {
         Self { sender, published, published_sender, leaving: None }
     }
 
-    /// Returns the sender with which the publishing thread reports each published generation.
+    /// Returns the sender with which the publishing thread reports the generation (sequence number) of each published
+    /// list of endpoints.
     pub(super) fn published_sender(&self) -> UpdateSender<u64> {
         self.published_sender.clone()
     }
@@ -51,7 +52,7 @@ impl Endpoints {
     }
 
     /// Begins to remove this replica from the Service. `others` are the endpoints of the other replicas. If there are
-    /// none, the Service keeps this replica's endpoint, where a replica may soon serve again.
+    /// none, the Service keeps this replica's endpoint, because a restarted replica may soon serve there again.
     pub(super) fn leave(&mut self, others: Vec<ReplicaEndpoint>, now_ms: u64) {
         let has_others = !others.is_empty();
         let generation = self.sender.as_ref().map(|sender| sender.set(others));
@@ -65,7 +66,8 @@ impl Endpoints {
         self.leaving.is_some()
     }
 
-    /// Notes the generation of the endpoints that the publishing thread has published last.
+    /// Takes the reports of the publishing thread. When the Service no longer has this replica's endpoint, the
+    /// listeners close [`SETTLE_MS`] later.
     pub(super) fn take_published(&mut self, now_ms: u64) {
         while let Some(published) = self.published.next() {
             if let Some(leaving) = &mut self.leaving

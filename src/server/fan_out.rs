@@ -42,8 +42,7 @@ impl Server {
                 Some(Fill::Ended(why)) => {
                     tracing::debug!(?why, "watch ended");
                     self.service.api.metrics.count_watch_end(why);
-                    // The watch has ended. So the connection continues: its later requests, or its close, have waited
-                    // for the end of the watch.
+                    // The connection goes on: later requests on it, or its close, have waited for the end of the watch.
                     self.queues.enqueue(&mut entry.place);
                 }
             }

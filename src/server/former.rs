@@ -10,7 +10,8 @@ use crate::serve::Owner;
 use crate::table::Table;
 use crate::watch::Watchers;
 
-/// The connections, watchers and Leases from before a reload. The server serves none of these connections any more.
+/// The connections, watchers and Leases from before a reload. They only wait to be closed and freed, and serve no
+/// client.
 #[derive(Debug)]
 pub(super) struct Former {
     pub(super) connections: slab::IntoIter<ConnEntry>,

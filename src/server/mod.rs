@@ -81,7 +81,8 @@ pub struct Server {
     poll: Poll,
     listeners: Vec<Listener>,
     conns: Connections,
-    /// What a reload of the store has replaced, until later turns have closed and freed it.
+    /// Connections, watchers and Leases from before a reload of the store, until later turns have closed and freed
+    /// them.
     former: Option<Former>,
     max_connections: usize,
     /// Time from which the connection-limit warning may be logged again, in ms.
@@ -91,7 +92,7 @@ pub struct Server {
     clock: Clock,
     queues: Queues,
     timers: BinaryHeap<Reverse<(u64, Token)>>,
-    /// Time of the next scan of the long responses, in ms.
+    /// Time of the next check of the deadlines and permits of long responses, in ms.
     jobs_check_ms: u64,
     shutdown: ShutdownHandle,
     reloads: Updates<Reload>,
@@ -115,7 +116,7 @@ pub struct Server {
     stop_kind: StopKind,
 }
 
-/// The `/readyz` checks whose results other threads report.
+/// The `/readyz` checks that wait for a result of another thread; `None` for a check that this server does not need.
 #[derive(Debug)]
 struct Awaited {
     request_header: Option<CheckId>,
@@ -155,8 +156,9 @@ fn enqueue_work(queues: &mut Queues, entry: &mut ConnEntry) {
     }
 }
 
-/// Maximum number of reloads of the store in a row, if the server becomes current after none of them. At the next loss
-/// the process ends, and its supervisor starts it again after a pause.
+/// Maximum number of reloads of the store in a row, without the server becoming [current](Server::is_current) in
+/// between. If the server then loses track of the store again, the process ends, and its supervisor starts it again
+/// after a pause.
 const RELOADS_MAX: u32 = 5;
 
 /// First token of the listeners. The last token is the waker's.
@@ -197,8 +199,8 @@ impl Server {
         self.reload_sender.clone()
     }
 
-    /// Returns the sender with which the publishing thread reports each generation of the endpoints that it has
-    /// published.
+    /// Returns the sender with which the publishing thread reports the generation (sequence number) of each list of
+    /// endpoints that it has published.
     #[must_use]
     pub fn published_sender(&self) -> UpdateSender<u64> {
         self.endpoints.published_sender()
@@ -210,17 +212,17 @@ impl Server {
         self.namespace_sender.clone()
     }
 
-    /// Returns the receiver of the requests to the thread that follows the built-in Leases. From now on this replica
-    /// can copy Leases through kube-apiserver.
+    /// Returns the receiver of the requests to the thread that watches built-in Leases (those that kube-apiserver
+    /// itself stores). From now on, this replica can copy these Leases through kube-apiserver.
     pub fn follow_built_in(&mut self) -> BuiltInRequests {
         let (changes, requests) = built_in(Arc::clone(&self.shutdown.waker));
         self.service.api.handover.copy_from(changes);
         requests
     }
 
-    /// Runs the event loop until all Leases are loaded and current, or the server is stopped. Returns whether the
-    /// Leases are loaded and current. While the Leases are being loaded, the server refuses requests for Leases, and
-    /// clients retry.
+    /// Runs the event loop until all Leases are loaded and current (have every acknowledged change), or the server is
+    /// stopped. Returns whether the Leases are loaded and current. While the Leases are being loaded, the server
+    /// refuses requests for Leases, and clients retry.
     ///
     /// # Errors
     /// [`RunError`]: the journal cannot be read.
@@ -279,7 +281,8 @@ impl Server {
         let timeout = self.timeout();
         self.poll_events(events, timeout)?;
         let woken = Instant::now();
-        // Reads the CPU time only in busy turns, because a read costs more than all other measurements of a turn.
+        // Reads the CPU time only in turns that continue work, because a read costs more than all other measurements of
+        // a turn.
         let goes_on = timeout == Some(Duration::ZERO);
         let cpu_us_before = goes_on.then(thread_cpu_micros);
         let now = self.clock.now();
@@ -313,8 +316,8 @@ impl Server {
             self.endpoints.set(endpoints);
         }
         self.service.hand_over(now, |token| enqueue(&mut self.conns, &mut self.queues, token));
-        // The journal's thread gets the turn's changes before the responses are sent. So that thread writes while this
-        // thread sends.
+        // The journal's thread gets the turn's changes before the responses are sent. So this thread sends while the
+        // other one writes.
         self.service.send_changes(now);
         self.fan_out(now);
         self.flush_connections(now);
@@ -340,8 +343,8 @@ impl Server {
         Ok(())
     }
 
-    /// Lets connections of the run queue run once each, until the time budget of requests is used up, or until about
-    /// [`CONNECTIONS_PER_TURN`] of them have run.
+    /// Lets the connections of the run queue run once each, as long as the turn has time for requests. Stops after
+    /// about [`CONNECTIONS_PER_TURN`] connections.
     fn run_connections(&mut self, now: Now) {
         let ready = self.queues.take_run();
         let mut rest = &ready[..];
@@ -510,13 +513,13 @@ impl Server {
         let is_in_use = |table: &Table| table.has_changed() && identity::holds_leases(table);
         let Service { api, table, .. } = service;
         if is_first_load && is_in_use(table) {
-            // A store that was in use contains the holders of the locks. So this server need not reserve any lock for a
-            // former holder. A later load does not show this, since the store may have come into use a moment ago. So
-            // the reservations continue.
+            // The store was in use before this process started, so it has every lock (a Lease with a holder). So this
+            // server need not reserve any lock for a former holder. A later load does not show this: the store may have
+            // come into use only a moment ago. So the reservations continue then.
             api.reclaim = Reclaim::new(0);
         } else if api.storage.is_shared() && api.reclaim.is_awaited() && is_in_use(table) {
-            // A different replica got the first request after the switch to this server. So the period in which locks
-            // are reserved begins here too.
+            // The shared store has Leases, so another replica got the first request after the cluster switched to these
+            // servers. The period in which locks are reserved begins with this request. So it begins here too.
             api.reclaim.begin(now.ms);
         }
         if let (Some(check), Some(journal)) = (awaited.journal, api.storage.journal()) {
@@ -578,7 +581,7 @@ impl Server {
         }
     }
 
-    /// Lets a connection end that was removed from the queue `ending`.
+    /// Lets one connection end. The caller has removed it from the queue `ending`.
     fn end_connection(&mut self, token: Token, now: Now) {
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.place.leave_ending();
@@ -586,7 +589,7 @@ impl Server {
         self.close_or_enqueue(token, next);
     }
 
-    /// Returns the timeout of the next poll: zero while work is queued, else until the next timer.
+    /// Returns the timeout of the next poll: zero while work is queued, else the time until the next timer.
     fn timeout(&mut self) -> Option<Duration> {
         let accept_ms = self.accept_ms();
         let can_accept = accept_ms == Some(0);
@@ -653,7 +656,7 @@ impl Server {
         entry.count(&mut self.service);
         enqueue_work(&mut self.queues, entry);
         if entry.conn.is_abandoned() {
-            // The responses of other connections come first: thousands of peers may be gone at once.
+            // Responses to other connections come first, since thousands of peers may be gone at once.
             self.service.pace.count_end();
             self.queues.enqueue_ending(&mut entry.place);
         } else {
@@ -706,7 +709,8 @@ impl Server {
         self.conns.remove(token);
     }
 
-    /// Removes this server from the Service, and then begins the shutdown.
+    /// Removes this server from the endpoints of the Service. Once this is done, begins the shutdown. Each turn calls
+    /// this method until the shutdown has begun.
     fn stop(&mut self, events: &mut Events, now: Now) -> Result<(), RunError> {
         if !self.endpoints.is_leaving() {
             let Service { api, table, .. } = &mut self.service;
@@ -722,8 +726,8 @@ impl Server {
             for event in &*events {
                 self.dispatch_event(event);
             }
-            // This poll may have taken the wake-up of an update that came after the turn took the updates. So the next
-            // turn begins at once.
+            // This poll may have consumed a wake-up whose update this turn has not taken yet. So the waker makes the
+            // next turn begin at once.
             let _ = self.shutdown.waker.wake();
             self.begin_shutdown(now);
         }

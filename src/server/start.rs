@@ -57,12 +57,12 @@ pub struct Config {
     pub cluster_etcd: Option<etcd::Config>,
     /// Format version in which the store is written.
     pub journal_format: u8,
-    /// Whether a stop ends watches with 410 although the Leases are kept. The operator sets this if clients will
-    /// continue with another storage.
+    /// Whether a stop ends watches with 410 although the Leases are kept, so that clients list again. The operator sets
+    /// this if clients will continue with another storage.
     pub stop_expires_watches: bool,
-    /// Longest time for which a missing lock is reserved for its former holder, in seconds. A lock is a Lease that has
-    /// a holder and is not a node's Lease. 0 means that no lock is reserved. The time counts from the first request for
-    /// any lock.
+    /// Longest time for which a missing lock is reserved for its former holder, in seconds; 0 reserves no lock. A lock
+    /// is a Lease that has a holder and is not a node's Lease. After a switch to this server, the table may not have it
+    /// yet. The time counts from the first request for any lock.
     pub reclaim_seconds: u32,
     /// Feature gates.
     pub features: FeatureGates,

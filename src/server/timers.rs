@@ -12,15 +12,15 @@ impl Server {
     pub(super) fn arm_timer(&mut self, token: Token) {
         let Some(entry) = self.conns.get_mut(token) else { return };
         let deadline_ms = entry.conn.deadline_ms();
-        // An earlier timer needs no change: when it fires, the server sees the later deadline. So most changes of a
-        // deadline set no timer.
+        // An earlier timer needs no change: when it fires, the server arms a new timer for the later deadline. So most
+        // changes of a deadline set no timer.
         if deadline_ms < entry.armed_ms {
             entry.armed_ms = deadline_ms;
             self.timers.push(Reverse((deadline_ms, token)));
         }
     }
 
-    /// Whether a timer is due, maybe an outdated one.
+    /// Whether a timer is due. It may be outdated: its connection may be closed, or may have an earlier timer.
     pub(super) fn has_due_timer(&self, now_ms: u64) -> bool {
         self.timers.peek().is_some_and(|Reverse((due_ms, _))| *due_ms <= now_ms)
     }

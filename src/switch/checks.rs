@@ -65,7 +65,8 @@ pub(super) async fn check_rights(clients: &Clients) -> Result<(), SwitchError> {
         };
         match done {
             Ok(_) => {}
-            // The active replica has written the Lease since the read. A conflict still shows that the user may write.
+            // A replica or another command has written the Lease since the read. A conflict still shows that the user
+            // may write.
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
             Err(error) => return Err(replica.failed(&error)),
         }
@@ -125,11 +126,12 @@ pub(super) async fn check_copies(clients: &Clients, limit: Duration) -> Result<(
 /// If a copy is missing or too old, or if a server does not respond.
 async fn compare(clients: &Clients, apiserver: &Server) -> Result<(), SwitchError> {
     let served = first_page(apiserver, COMPARED).await?;
-    // The page of a replica also contains Leases of the replicas, so it must be longer.
+    // A replica's page also contains this server's own Leases, so it must be longer.
     let copies = clients.first_answer(async |replica| first_page(replica, 2 * COMPARED).await).await?;
     let is_copied = |lease: &Lease| copies.iter().any(|copy| is_copy(copy, lease));
     for lease in served.iter().filter(|lease| !is_own(lease) && !is_copied(lease)) {
-        // A client may have changed or deleted the Lease since the first read.
+        // A client may have changed or deleted the Lease since the first read. So the command reads the Lease at both
+        // servers again.
         let Some(present) = present_at(apiserver, lease).await? else { continue };
         let copy = clients.first_answer(async |replica| present_at(replica, lease).await).await?;
         if !copy.is_some_and(|copy| is_copy(&copy, &present)) {

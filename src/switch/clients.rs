@@ -27,7 +27,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// Time after which a request without progress fails. There is no progress if the server sends no byte for this time
 /// after the client's last byte, or if the client can send no byte for this time.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Maximum time until a replica answers a read. Then the command asks the next replica.
+/// Maximum time until a replica answers a read. After this time, the command asks the next replica.
 const READ_MAX: Duration = Duration::from_secs(1);
 /// Path of a replica's health check that fails without access to the store. A server with `--storage memory` has no
 /// such check.
@@ -207,7 +207,7 @@ impl Server {
         failed(&self.url, format_args!("{} does not answer", self.program))
     }
 
-    /// Returns the error of a request to the server. Remembers whether the server did not answer the request.
+    /// Returns the error of a request to the server. If the server did not answer, remembers its silence.
     pub(super) fn failed(&self, error: &kube::Error) -> SwitchError {
         if !matches!(error, kube::Error::Api(_)) {
             self.was_silent.set(true);

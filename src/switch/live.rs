@@ -1,11 +1,12 @@
 //! Waits until each replica is known to be live or dead.
 //!
-//! A replica that has just died still counts as live until the other replicas have deleted its identity Lease. The dead
-//! replica may be the one that copies Leases. So a command waits before it stops writes. Otherwise clients would wait
-//! for the dead replica.
+//! Each replica renews an identity Lease as its sign of life. A replica that has just died still counts as live until
+//! the other replicas have deleted its identity Lease. The dead replica may be the one that copies Leases. So a command
+//! waits for that deletion before it stops the writes of clients. Otherwise clients could not write during the wait.
 //!
 //! A replica that is cut off from its store is neither. The other replicas count it as dead, but it still serves
-//! watches and old states of Leases. It never learns of the rollback, so it does not end its watches.
+//! watches and old states of Leases. It never learns of the rollback, so it does not end its watches. So a rollback
+//! fails before it stops writes, if it finds such a replica.
 
 use super::clients::Clients;
 use super::lease::Lease;
@@ -31,7 +32,7 @@ type Renewals = BTreeMap<String, Option<MicroTime>>;
 /// If no replica responds, or if a replica responds without access to its store.
 pub(super) async fn await_live(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
     await_renewals(clients, report).await?;
-    // A replica that lost its access a moment before the wait knows so only now.
+    // A replica that lost access to its store just before the wait has noticed this by now.
     await_stores(clients, LIVE_MAX).await
 }
 

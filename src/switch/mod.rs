@@ -1,15 +1,18 @@
 //! The commands `takeover` and `rollback`. `takeover` switches a cluster's Leases from kube-apiserver to this server.
 //! `rollback` switches the Leases back to kube-apiserver.
 //!
-//! A command writes its request to the Lease of the hand-over ([`crate::handover`]), waits for the replicas, and
-//! replaces the APIService. The replicas copy the Leases, and the Lease of the hand-over stores the progress. So a
-//! command may be killed at any time. When the command runs again, it continues from the state of the hand-over's Lease
-//! and of the APIService. Only a rollback without access to etcd copies the Leases in the command ([`without_etcd`]).
+//! This move of the Leases is called the hand-over. A Lease in this server's store, the Lease of the hand-over, has the
+//! state of the move ([`crate::handover`]). A command writes its request to this Lease, waits for the replicas, and
+//! replaces the APIService. The replicas copy the Leases, and report their progress in the same Lease. So a command may
+//! be killed at any time. When the command runs again, it continues from the state of this Lease and of the APIService.
+//! There is one exception: in a rollback without access to the cluster's etcd, the command itself copies the Leases
+//! ([`without_etcd`]).
 //!
-//! The APIService is local if it names no Service, so that kube-apiserver serves the built-in Leases itself. A
-//! kube-apiserver has switched to this server once it forwards requests for Leases to the replicas. To check that, a
-//! command reads the hand-over's Lease through each kube-apiserver. Only this server's store has that Lease with its
-//! UID. So a kube-apiserver that returns this Lease has switched.
+//! The APIService is local if it names no Service, so that kube-apiserver serves the Leases in its own storage. That
+//! storage is called built-in storage, and its Leases built-in Leases. A kube-apiserver has switched to this server
+//! once it forwards requests for Leases to the replicas. To check that, a command reads the hand-over's Lease through
+//! each kube-apiserver. Only this server's store has that Lease with its UID. So a kube-apiserver that returns this
+//! Lease has switched.
 
 mod canary;
 mod checks;
@@ -43,8 +46,9 @@ use tokio::time::{sleep, timeout};
 /// Time that the command leaves for writes that a kube-apiserver began before it switched. After this time, the
 /// replicas read built-in storage for the last time. A write that takes longer may be lost.
 const IN_FLIGHT_MAX: Duration = Duration::from_millis(250);
-/// Time that the command leaves for clients that have just listed Leases at this server. In this time, they can begin
-/// their watches here. At kube-apiserver, a watch from a `resourceVersion` of this server would wait forever.
+/// Time that the command leaves for clients that have just listed Leases at this server. In this time, they begin their
+/// watches here. These watches end with 410, so the clients list again. At kube-apiserver, a watch from a
+/// `resourceVersion` of this server would get no event.
 const WATCH_MAX: Duration = Duration::from_secs(1);
 /// Maximum time that a takeover waits for the kube-apiservers to switch, while clients can only renew. Also the maximum
 /// time that a rollback or an undo waits for the replicas to stop writes and write the Leases back, while clients
@@ -54,11 +58,11 @@ const SWITCH_MAX: Duration = Duration::from_secs(3);
 /// write built-in Leases. A rollback or an undo waits as long for the kube-apiservers to switch back.
 const COPY_MAX: Duration = Duration::from_secs(120);
 /// Maximum time that the command waits for the replicas to import the last changes. During this time, clients can
-/// renew. If a replica has died, the live replicas first wait until its identity Lease expires, for which this time
-/// suffices.
+/// renew. If a replica has died, the live replicas first wait until its identity Lease, its sign of life, expires. This
+/// time suffices for that.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
-/// Remaining time of the admission policy at which a rollback without access to etcd gives up. In this time, the
-/// operator can run the rollback again.
+/// Remaining time of its admission policy at which a rollback without access to etcd gives up. The policy keeps other
+/// clients from writing built-in Leases. So the operator has this time to run the rollback again.
 const RERUN_TIME: Duration = Duration::from_secs(30);
 /// Minimum time that a kube-apiserver gets for an answer, even at the end of a wait. Otherwise a healthy kube-apiserver
 /// would seem silent.
@@ -213,8 +217,8 @@ async fn await_local(clients: &Clients, report: &mut Report<'_>) -> Result<(), S
 }
 
 /// Reports each kube-apiserver that did not answer this command for a time. Its clients may have lost their watches
-/// before the replicas ended all watches with 410. In built-in storage, a watch from a version of this server gets no
-/// event.
+/// before the replicas ended all watches with 410. Such a client resumes its watch at kube-apiserver, from a
+/// `resourceVersion` of this server. In built-in storage, this watch gets no event, so the client must be restarted.
 fn report_silent(clients: &Clients, report: &mut Report<'_>) {
     for apiserver in clients.apiservers().iter().filter(|apiserver| apiserver.was_silent()) {
         report.line(format_args!(
@@ -225,9 +229,9 @@ fn report_silent(clients: &Clients, report: &mut Report<'_>) {
     }
 }
 
-/// Cancels a takeover that has not replaced the APIService: requests `phase` with the step [`Step::NotOurs`]. From then
-/// on, the replicas refuse all writes. So if another command has replaced the APIService meanwhile, makes the
-/// APIService local again.
+/// Cancels a takeover while the APIService is local: requests `phase` with the step [`Step::NotOurs`]. From then on,
+/// the replicas refuse all writes. If another command has replaced the APIService meanwhile, no client could write. So
+/// this function then makes the APIService local again.
 ///
 /// # Errors
 /// If another command has requested a phase, or if no replica accepts the request.
@@ -239,8 +243,8 @@ async fn cancel(clients: &Clients, claim: &mut Claim, phase: Phase) -> Result<()
     }
 }
 
-/// Makes the APIService local if another command has cancelled this takeover. The other command may have read the
-/// APIService before this takeover replaced the APIService. Then the APIService still names the Service. Returns
+/// Makes the APIService local if another command has cancelled this takeover. The other command may have found the
+/// APIService local, just before this takeover replaced it. In this case, nobody else makes it local again. Returns
 /// whether the takeover was cancelled.
 async fn give_back_if_cancelled(clients: &Clients, claim: &Claim) -> Result<bool, SwitchError> {
     let is_cancelled = claim.is_lost() && Handover::seen(clients).await?.is_given_back();
@@ -264,7 +268,8 @@ fn copy_failed(error: &SwitchError, cancelled: Result<(), SwitchError>) -> Switc
 /// If another command has begun a takeover since the cancellation.
 async fn make_local_if_registered(clients: &Clients) -> Result<(), SwitchError> {
     if names_service(&clients.api_service().await?) {
-        // In this time, clients that have just listed Leases at this server begin their watches at this server.
+        // In this time, clients that have just listed Leases at this server begin their watches here. The watches end
+        // with 410, so that the clients list again at kube-apiserver.
         sleep(WATCH_MAX).await;
         let check = async || check_given_back(clients).await;
         replace_api_service(clients, &PostParams::default(), check, make_local).await?;
@@ -308,7 +313,7 @@ async fn replace_api_service(
     let services = clients.api_services();
     loop {
         let mut service = services.get(API_SERVICE).await.map_err(|error| failed(API_SERVICE, told(&error)))?;
-        // Another command makes its request before it replaces the APIService. So if `check` finds no such request, a
+        // Another command requests a phase before it replaces the APIService. So if `check` finds no such request, a
         // replacement by another command comes after the read above, and leads to a conflict.
         check().await?;
         change(&mut service);

@@ -1,4 +1,6 @@
-//! How the commands and the replicas communicate: through the Lease of the hand-over ([`crate::handover`]).
+//! Communication between the commands and the replicas, through the Lease of the hand-over ([`crate::handover`]). A
+//! command requests a phase: it writes the phase, and a new id for the request, to this Lease. The replicas do the work
+//! of the phase, and write the step that they have reached.
 //!
 //! A command may use any replica, and skips a replica that does not respond. So a switch can complete even if a
 //! replica dies.
@@ -33,7 +35,7 @@ pub(super) struct Handover {
     pub(super) phase: Option<Phase>,
     /// Word for the phase, if this release does not know the phase.
     pub(super) unknown_phase: Option<String>,
-    /// Id of the last request for a phase, of whichever command.
+    /// Id of the last request for a phase, from any command.
     pub(super) asked: String,
     pub(super) step: Option<Step>,
     /// Message of the replica that copies the Leases.
@@ -153,13 +155,15 @@ async fn request(
         },
         spec: Some(LeaseSpec { renew_time: Some(MicroTime(Timestamp::now())), ..LeaseSpec::default() }),
     });
-    // A takeover begins with whatever APIService there is.
+    // The Lease has the UID of the APIService. By it, the replicas notice that somebody has deleted the APIService and
+    // created it again. A takeover accepts any APIService, so its first phase drops the UID.
     let keeps_uid = !matches!(phase, Phase::Import | Phase::Copy);
     clients.first_answer(async |replica| put(replica, &mut wanted, id, keeps_uid, &is_wrong).await).await
 }
 
 /// Writes the request to the Lease of the hand-over at one replica, unless `is_wrong` returns true for the current
-/// state. Returns whether the request is written. `keeps_uid` tells whether the Lease keeps the UID of the APIService.
+/// state. Returns whether the request is written. `keeps_uid` is true if the Lease keeps its annotation with the UID of
+/// the APIService.
 async fn put(
     replica: &Server,
     wanted: &mut Lease,
@@ -202,9 +206,9 @@ async fn put(
 /// The right of a command to request phases. The command loses the right once another command requests a phase.
 pub(super) struct Claim {
     /// Ids of requests. While the Lease of the hand-over contains one of them, no other command has requested a phase.
-    /// The first id is that of this command's last accepted request. Before that request, the first id is the one that
-    /// the command found at its start. The other ids are those of this command's later requests. The replicas may have
-    /// accepted such a request without an answer.
+    /// The first id is that of this command's last accepted request. Until a request is accepted, it is the id that the
+    /// command found at its start. The other ids are those of this command's later requests. A replica may have
+    /// accepted such a request although the command got no answer.
     ids: Vec<String>,
     /// Whether this command has found a request of another command.
     is_lost: bool,
@@ -229,7 +233,7 @@ impl Claim {
         self.check_seen(&Handover::seen(clients).await?)
     }
 
-    /// Checks that no other command has made the last request in the state `seen`.
+    /// Checks, by the id of the last request in the state `seen`, that no other command has requested a phase.
     ///
     /// # Errors
     /// If another command has requested a phase.
@@ -271,7 +275,7 @@ impl Claim {
     }
 
     /// Requests a phase like [`Claim::ask_unless`], again and again for [`INSIST_MAX`] while no replica accepts it.
-    /// While the replicas refuse writes, a command must not give up at once.
+    /// Until the phase is requested, clients may be unable to write. So the command must not give up at once.
     ///
     /// # Errors
     /// If another command has requested a phase, or if no replica has accepted the request in that time.
@@ -291,7 +295,8 @@ impl Claim {
         }
     }
 
-    /// Checks that no other command has requested a phase. If no replica answers, the result is no error.
+    /// Checks that no other command has requested a phase. If no replica answers, this is unknown, and the check
+    /// succeeds.
     ///
     /// # Errors
     /// If another command has requested a phase.
@@ -300,8 +305,8 @@ impl Claim {
         if self.is_lost { checked } else { Ok(()) }
     }
 
-    /// Requests the phase [`Phase::Copy`] again, so that every other takeover loses its claim. Returns `false` if the
-    /// hand-over is in another phase.
+    /// Requests the phase [`Phase::Copy`] again, so that every other takeover loses its right to request phases.
+    /// Returns `false` if the hand-over is in another phase.
     ///
     /// # Errors
     /// If no replica accepts the request.

@@ -3,7 +3,8 @@
 //!
 //! A policy restricts the writes of built-in Leases (the Leases that kube-apiserver itself stores) while the Leases
 //! move. Without the policy, one client could acquire a lock in built-in storage, and another client the same lock at
-//! this server. kube-apiserver runs no admission for requests that it forwards to this server.
+//! this server. kube-apiserver runs no admission for requests that it forwards to this server. So the policy does not
+//! restrict writes to this server.
 //!
 //! The expression of a policy cannot read the clock. So it compares the end of the policy with a time in the request:
 //! the `renewTime` that the client has set. The end is a time of kube-apiserver's clock. A client whose clock is ahead
@@ -48,8 +49,8 @@ pub(super) const FIELD_MANAGER: &str = "coordination-apiserver-rollback";
 const MARGIN: Duration = Duration::from_secs(5);
 /// Maximum time that the command waits for the kube-apiservers to enforce a policy.
 pub(super) const ENFORCED_MAX: Duration = Duration::from_secs(10);
-/// Time from the creation of the shield to its end. The shield is needed until kube-controller-manager's old watch of
-/// built-in Leases ends. A watch of client-go ends within 10 minutes, so the shield lasts longer.
+/// Time from the creation of the shield to its end. kube-controller-manager sees no renewals of nodes until its old
+/// watch of built-in Leases ends. A watch of client-go ends within 10 minutes, so the shield lasts longer.
 const SHIELD_TIME: SignedDuration = SignedDuration::from_mins(11);
 /// Time for each node to renew its Lease in built-in storage. A kubelet renews every 10 s.
 const NODES_RENEWED: Duration = Duration::from_secs(15);
@@ -291,7 +292,8 @@ pub(super) async fn install(
 }
 
 /// Repeats `probe` at each kube-apiserver until it succeeds, for `limit` from `begun` at most. The last probe may take
-/// [`ANSWER_MIN`] longer. So if `limit` has passed before this call, each kube-apiserver still gets a probe.
+/// [`ANSWER_MIN`] longer. So even if `limit` has passed before this call, a kube-apiserver can still pass its first
+/// probe.
 ///
 /// # Errors
 /// The last error of the probe of a kube-apiserver.
@@ -379,7 +381,8 @@ pub(super) async fn remove_leftovers(cluster: &Server) -> Result<(), SwitchError
 }
 
 /// Deletes the shield. If the shield has effect, first waits until each node has had time to renew its Lease in
-/// built-in storage. Before, these Leases may be older than the grace period of nodes.
+/// built-in storage. Until then, these Leases may be older than the grace period of nodes, so kube-controller-manager
+/// could mark the nodes as not ready.
 ///
 /// # Errors
 /// If kube-apiserver does not answer, or does not delete the shield.
@@ -391,7 +394,7 @@ pub(super) async fn remove_shield_late(cluster: &Server) -> Result<(), SwitchErr
     remove_shield(cluster).await
 }
 
-/// Returns the time for which the shield must stay, if clients write built-in Leases since `now`.
+/// Returns the time for which the shield must stay after `now`, the time at which clients write built-in Leases again.
 fn time_to_renew(shield: &ValidatingAdmissionPolicy, now: Timestamp) -> Duration {
     let has_effect = end_of(shield).is_some_and(|end| now < end);
     if has_effect { NODES_RENEWED } else { Duration::ZERO }

@@ -10,8 +10,8 @@
 //! request. After its end, the policy has no effect. The next takeover deletes the policy before it copies Leases: in a
 //! takeover, a late renewal of a built-in lock must fail.
 //!
-//! kube-apiserver has version `v1` of this API since Kubernetes 1.36. Without the policy, the first update of each
-//! client gets 409, and the client reads the Lease again.
+//! kube-apiserver has version `v1` of the API MutatingAdmissionPolicy since Kubernetes 1.36. Without the policy, the
+//! first update of each client gets 409, and the client reads the Lease again.
 
 use super::clients::{Clients, Server};
 use super::policy::{END, await_effect, create_nothing, delete, is_renewal, now, put};
@@ -29,7 +29,7 @@ use uuid::Uuid;
 /// Name of the policy and of its binding. In a dry run, the policy also adds data to a new ConfigMap of this name. So
 /// the dry run shows whether a kube-apiserver applies the policy.
 const NAME: &str = "coordination-apiserver-renewals";
-/// Key of the data that the policy adds. The value is the id of the policy.
+/// Key of the data that the policy adds to the ConfigMap of a dry run. The value is the id of the policy.
 const ID: &str = "id";
 /// Time from the creation of the policy to its end. The time suffices for the slowest undo, of some four minutes, and
 /// for a renewal of each node.
@@ -61,7 +61,7 @@ pub(super) async fn check(cluster: &Server, report: &mut Report<'_>) {
     }
 }
 
-/// Begins the line about a switch without the policy.
+/// Beginning of the output line about a switch without the policy.
 const WITHOUT_POLICY: &str = "the first update of each client will get 409, since kube-apiserver has not accepted the admission policy for renewals";
 
 /// Creates the policy, or replaces it, and reports its end. Returns `None` if kube-apiserver refuses the policy.
@@ -147,7 +147,8 @@ fn policy(id: &str, end: Timestamp) -> MutatingAdmissionPolicy {
         ("newer", format!("{new} >= {}", renewed("oldObject", "1970-01-01T00:00:00Z"))),
         ("end", format!("{new} < timestamp('{end}')")),
     ];
-    // The probe, a dry run of a ConfigMap, meets every condition. A creation that stores a ConfigMap does not.
+    // The probe creates a ConfigMap as a dry run. It meets every condition, so the policy changes it. A creation that
+    // stores a ConfigMap is no renewal, so the policy leaves it unchanged.
     let probe = format!(
         "request.resource.resource == 'configmaps' && request.namespace == '{NAMESPACE}' && \
          request.?dryRun.orValue(false)"

@@ -19,7 +19,8 @@ use tokio::time::sleep;
 pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<(), SwitchError> {
     let cluster = Cluster::new(&args.cluster).await?;
     let present = cluster.api_service().await?;
-    // A killed takeover may have left the canary behind. A rollback does not fail for that.
+    // A killed takeover may have left behind the canary, its test APIService. If the deletion of the canary fails, the
+    // rollback still continues.
     if !args.cluster.dry_run
         && let Err(error) = canary::remove(cluster.server()).await
     {
@@ -29,7 +30,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         return roll_back(args, cluster, present, report).await;
     }
     if !names_service(&present) {
-        // A `takeover --without-etcd` or a `rollback --without-etcd` is at work, or was killed.
+        // The policy shows that a `takeover --without-etcd` or a `rollback --without-etcd` is at work, or was killed.
         if policy::find(cluster.server()).await?.is_some() {
             return Err(SwitchError(WITHOUT_ETCD.to_owned()));
         }
@@ -54,8 +55,8 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     }
     if seen.is_serving() {
         let policy = renewals::create(clients.cluster(), report).await;
-        // Writes are stopped later. From then on, the command must wait neither for a dead replica nor for the policy.
-        // So it waits for both now.
+        // The rollback stops all writes below. Clients should not also have to wait then until a dead replica counts as
+        // dead, or until the policy takes effect. So the command waits for both now.
         await_live(&clients, report).await?;
         if let Some(policy) = policy {
             policy.await_applied(&clients, report).await;
@@ -65,15 +66,15 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     let begun = Instant::now();
     let has_stopped_writes = !seen.is_given_back();
     match seen.phase {
-        // kube-apiserver has served built-in Leases since the takeover. So this server's Leases are outdated, and
-        // built-in storage has newer Leases.
+        // Since the takeover, kube-apiserver has served built-in Leases. Those are newer than this server's Leases. So
+        // nothing is written back.
         _ if seen.is_given_back() => {}
         None => {
             let why = "this server has not taken the Leases over: see docs/deploy.md, Roll back by hand";
             return Err(SwitchError(why.to_owned()));
         }
         Some(Phase::Serve) if seen.is_serving() => write_back(&clients, true, &mut claim, report).await?,
-        // The earlier command has created the policy for renewals.
+        // An earlier rollback has requested this phase, and has created the policy for renewals.
         Some(Phase::Freeze) => write_back(&clients, false, &mut claim, report).await?,
         Some(Phase::Copy | Phase::Hold) => return Err(SwitchError(WITHOUT_ETCD.to_owned())),
         Some(Phase::Import | Phase::Serve | Phase::Undo) => {
@@ -121,14 +122,16 @@ pub(super) async fn give_up_takeover(
     if !args.cluster.dry_run {
         renewals::remove_ended(clients.cluster()).await?;
     }
-    // A kube-apiserver that has not switched yet returns the Lease of the hand-over, which built-in storage lacks.
+    // This wait needs no replica: a kube-apiserver that still forwards requests returns the Lease of the hand-over,
+    // which built-in storage lacks.
     await_local(&clients, report).await?;
     report.line("kube-apiserver has the Leases already");
     Ok(())
 }
 
-/// Ends what an earlier command has left incomplete while the APIService is local: cancels a takeover, and ends a
-/// rollback without etcd that is too late. The cluster has no policy of that rollback. In a dry run, changes nothing.
+/// Ends what an earlier command has left incomplete while the APIService is local: cancels a takeover, or ends a
+/// rollback without etcd. Such a rollback can no longer be completed, since the cluster has lost its policy. In a dry
+/// run, changes nothing.
 ///
 /// # Errors
 /// [`TOO_LATE`] for an incomplete rollback. Also if another command is at work, if no replica answers, or if only a
@@ -161,8 +164,8 @@ pub(super) async fn end_incomplete(
 /// Checks that each kube-apiserver responds, before a rollback stops all writes.
 ///
 /// # Errors
-/// If a kube-apiserver does not respond, and clients can write. An earlier command may have stopped writes. Then the
-/// rollback must not wait for that kube-apiserver.
+/// If a kube-apiserver does not respond while clients can write. If an earlier command has stopped writes, a silent
+/// kube-apiserver is only reported, since the rollback must go on.
 async fn check_apiservers(clients: &Clients, seen: &Handover, report: &mut Report<'_>) -> Result<(), SwitchError> {
     for apiserver in clients.apiservers() {
         match apiserver.get("/livez/ping").await {
@@ -175,8 +178,8 @@ async fn check_apiservers(clients: &Clients, seen: &Handover, report: &mut Repor
 }
 
 /// Stops all writes of clients to this server, and makes the replicas write its Leases to built-in storage.
-/// `was_serving` is true if clients could write to this server before this call. If so and if the write to built-in
-/// storage fails, clients can write to this server again.
+/// `was_serving` is true if clients could write to this server before this call. In this case, they can write here
+/// again after a failed write to built-in storage.
 async fn write_back(
     clients: &Clients,
     was_serving: bool,
@@ -191,7 +194,7 @@ async fn write_back(
         // requests the phase `serve` below.
         Err(error) => Err(error),
         // Since the start of this command, somebody has made the APIService local or deleted it. So built-in storage
-        // may have newer Leases.
+        // may have newer Leases, and nothing is written back.
         Ok(false) => return Ok(()),
         Ok(true) => await_step(clients, claim, Phase::Freeze, Step::WrittenBack, SWITCH_MAX).await,
     };
@@ -204,7 +207,8 @@ async fn write_back(
             report.line(seen.message);
             return Ok(());
         }
-        // Somebody has made the APIService local or deleted it, so that kube-apiserver has served built-in Leases.
+        // Somebody has made the APIService local or deleted it, so that kube-apiserver has served built-in Leases. So
+        // the replicas write nothing back.
         Ok(seen) if seen.step == Some(Step::NotOurs) => return Ok(()),
         Ok(seen) if seen.message.is_empty() => NO_ETCD.to_owned(),
         Ok(seen) => seen.message,

@@ -24,7 +24,7 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
     let wanted = read_api_service(&args.apiservice)?;
     let clients = Clients::new(Cluster::new(&args.cluster).await?, &args.cluster, Some(&wanted)).await?;
     let before = Handover::seen_at_start(&clients).await?;
-    // A killed command may have left the canary behind.
+    // A killed command may have left behind the canary, a test APIService.
     canary::remove(clients.cluster()).await?;
     let is_registered = check(&clients, &wanted, &before, report).await?;
     if args.cluster.without_etcd {
@@ -109,8 +109,8 @@ async fn rehearse(
     cancel(clients, &mut claim, Phase::Undo).await
 }
 
-/// Makes the checks before a takeover. These change nothing in the cluster, apart from the canary, which they create
-/// and delete. Returns whether the APIService already names a Service.
+/// Makes the checks before a takeover. These change nothing in the cluster, apart from the canary, a test APIService,
+/// which they create and delete. Returns whether the APIService already names a Service.
 async fn check(
     clients: &Clients,
     wanted: &APIService,
@@ -197,9 +197,9 @@ async fn switch(
 /// Makes kube-apiserver serve built-in Leases again after a failed takeover. Returns `false` if the takeover has become
 /// complete meanwhile. A complete takeover is not undone, since clients may have acquired locks at this server.
 pub(super) async fn undo(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<bool, SwitchError> {
-    // Every live replica must confirm the phase `import` first. A replica that has just died counts as live until its
-    // identity Lease has expired. The command waits for this here, since clients may still renew in this phase. In the
-    // next phase, `undo`, no client may write.
+    // First, every live replica must confirm the phase `import`. A replica that has just died counts as live until its
+    // identity Lease, its sign of life, has expired. The command waits for the confirmations in this phase, since
+    // clients may still renew in it. In the next phase, `undo`, no client may write.
     if !claim.ask_unless(clients, Phase::Import, None, Handover::is_serving).await? {
         return Ok(false);
     }
@@ -249,7 +249,7 @@ pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     annotations.extend(wanted.metadata.annotations.clone().unwrap_or_default());
 }
 
-/// Reads the APIService for Leases from a file, as [`cli::read_api_service`].
+/// Reads the APIService for Leases from a file, like [`cli::read_api_service`].
 pub(super) fn read_api_service(file: &Path) -> Result<APIService, SwitchError> {
     cli::read_api_service(file).map_err(SwitchError)
 }

@@ -1,3 +1,5 @@
+//! Tests of the commands `takeover` and `rollback` with fake kube-apiservers and replicas: HTTP servers without TLS.
+
 use super::checks::check_copies;
 use super::clients::{Clients, Server};
 use super::lease::Lease;
@@ -314,8 +316,8 @@ fn lease(uid: &str, second: u32) -> Value {
     json!({"metadata": {"namespace": "n", "name": "l", "uid": uid}, "spec": {"renewTime": renewed}})
 }
 
-/// Starts a fake server. Its list of Leases contains the Lease `listed`, if any. Afterwards, the state of this Lease is
-/// `present`.
+/// Starts a fake server. Its list of Leases contains the Lease `listed`, if any. A later read of this single Lease
+/// returns `present`, as if the Lease had changed since the list.
 fn serve_lease(listed: Option<Value>, present: Option<Value>) -> String {
     let list = json!({"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "metadata": {}, "items": Vec::from_iter(listed)});
     serve(move |request| match (request.contains("/leases/"), &present) {

@@ -5,14 +5,17 @@
 //!   rollback   policy: this command ─► hold ─► list ─► APIService ─► write ─► policy deleted
 //! ```
 //!
-//! **Takeover.** While the kube-apiservers switch, an admission policy permits clients of built-in storage only
-//! renewals. This server also permits its clients only renewals. So no lock changes its holder in built-in storage or
-//! at this server. The first copy of all Leases takes time. The second copy finds what has changed before the policy
-//! took effect.
+//! The names `copy`, `serve` and `hold` are phases, the work that the command requests from the replicas
+//! ([`crate::handover`]). The words after `policy:` are the writes of built-in Leases that an admission policy permits.
 //!
-//! **Rollback.** Until the command has written this server's Leases, built-in storage has the outdated Leases from the
-//! time of the takeover. Until then the policy keeps all other clients from writing to built-in storage. Otherwise a
-//! former holder of a lock could renew the outdated lock there.
+//! **Takeover.** While the kube-apiservers switch, an admission policy permits clients of built-in storage
+//! (kube-apiserver's own storage of Leases) only renewals. This server also permits its clients only renewals. So no
+//! lock changes its holder in built-in storage or at this server. The first copy of all Leases takes time. The second
+//! copy finds what has changed before the policy took effect.
+//!
+//! **Rollback.** Until the command has written this server's Leases to built-in storage, that storage has the outdated
+//! Leases from the time of the takeover. Until then the policy keeps all other clients from writing to built-in
+//! storage. Otherwise a former holder of a lock could renew the outdated lock there.
 
 use super::clients::{Clients, Cluster};
 use super::lease::Lease;
@@ -51,8 +54,9 @@ const ROLLBACK_TIME: Duration = Duration::from_secs(45);
 /// Time that must remain for the writes of Leases when the last kube-apiserver has switched.
 const WRITE_TIME: Duration = Duration::from_secs(5);
 
-/// Moves the Leases from built-in storage to this server. `before` is the state of the hand-over before this command,
-/// and `is_registered` is true if the APIService names a Service.
+/// Moves the Leases from built-in storage to this server. `before` is the state of the hand-over before this command.
+/// `is_registered` is true if the APIService names a Service. `has_shield` is true if the command must keep
+/// kube-controller-manager from marking nodes as not ready.
 ///
 /// # Errors
 /// [`SwitchError`] describes the state of the cluster.
@@ -68,8 +72,8 @@ pub(super) async fn take_over(
     match before.phase {
         None if is_registered => return already(report),
         Some(Phase::Serve) if is_registered && before.is_serving() => {
-            // An earlier takeover was killed before it deleted its policy. The policy of a rollback that may still run
-            // is not deleted.
+            // An earlier takeover may have been killed before it deleted its policy. So this command deletes the
+            // policy, unless it is that of a rollback that may still run.
             if let Some(found) = policy::find(clients.cluster()).await?
                 && !(found.is_of_rollback && found.lasts(clients.cluster(), Duration::ZERO).await?)
             {
@@ -145,7 +149,7 @@ pub(super) async fn check_no_rollback(clients: &Clients, before: &Handover) -> R
     }
 }
 
-/// Makes the active replica copy all Leases. Cancels the takeover if the replica fails.
+/// Makes the replicas copy all built-in Leases. Cancels the takeover if they fail.
 pub(super) async fn copy(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
     let error = match copy_once(clients, claim, report).await {
         Err(error) if !claim.is_lost() => error,
@@ -154,7 +158,7 @@ pub(super) async fn copy(clients: &Clients, claim: &mut Claim, report: &mut Repo
     Err(copy_failed(&error, give_up(clients, claim).await))
 }
 
-/// Makes the active replica copy all Leases.
+/// Makes the replicas copy all built-in Leases.
 async fn copy_once(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
     claim.ask(clients, Phase::Copy, None).await?;
     let copied = await_copy(clients, claim, Phase::Copy, NO_CLUSTER, report).await;
@@ -166,8 +170,8 @@ async fn copy_once(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>
 const NO_CLUSTER: &str =
     "no replica works on it; do the replicas have access to kube-apiserver, and are all of them ready?";
 
-/// Makes all kube-apiservers forward Leases to this server. Sets `is_replaced` just before it replaces the APIService.
-/// Returns the policy of the takeover, which the caller must delete.
+/// Makes all kube-apiservers forward requests for Leases to this server. Sets `is_replaced` just before it replaces the
+/// APIService. Returns the policy of the takeover, which the caller must delete.
 async fn switch(
     clients: &Clients,
     wanted: &APIService,
@@ -194,7 +198,7 @@ async fn switch(
     report.line("the APIService is replaced");
     await_switch(clients, true, SWITCH_MAX).await?;
     report.line("every kube-apiserver has switched");
-    // The watch of the active replica reports the last renewals of built-in Leases in this time.
+    // In this time, the replica that watches built-in Leases receives their last renewals.
     sleep(IN_FLIGHT_MAX).await;
     policy.check_kept(clients.cluster()).await?;
     claim.ask(clients, Phase::Serve, Some(Step::Serving)).await?;
@@ -202,7 +206,7 @@ async fn switch(
 }
 
 /// Makes kube-apiserver serve built-in Leases again after an incomplete takeover that may have replaced the APIService.
-/// Clients could only renew since the copy, so built-in storage has the holders of all locks.
+/// During the takeover, clients of this server could only renew. So built-in storage has the holders of all locks.
 async fn undo(
     clients: &Clients,
     service: &APIService,
@@ -226,7 +230,8 @@ async fn undo(
     cancel(clients, claim, Phase::Hold).await?;
     policy.remove(clients.cluster()).await?;
     report.line("every kube-apiserver serves Leases of its own");
-    // Some nodes too have renewed only at this server, and nodes renew less often than leaders.
+    // Some nodes too have renewed only at this server, and nodes renew less often than leaders. So the command deletes
+    // the shield, which keeps nodes from being marked as not ready, only after a further wait.
     policy::remove_shield_late(clients.cluster()).await
 }
 
@@ -276,7 +281,8 @@ pub(super) async fn roll_back(
         Some(Phase::Serve) if seen.is_serving() && is_registered => {
             renewals::create(clients.cluster(), report).await;
         }
-        // kube-apiserver has served built-in Leases since the takeover. So this server's Leases are outdated.
+        // Since the takeover, kube-apiserver has served built-in Leases. So this server's Leases are outdated, and are
+        // not written back.
         _ if seen.is_given_back() => {
             let check = async || claim.check_if_known(&clients).await;
             replace_api_service(&clients, &PostParams::default(), check, make_local).await?;
@@ -312,14 +318,16 @@ pub(super) async fn roll_back(
     }
     hold_signals();
     if !is_registered {
-        // An earlier command that still runs loses its claim by this request, and so writes no more Leases.
+        // By this request, an earlier command that still runs loses its right to request phases, and so writes no more
+        // Leases.
         claim.ask(&clients, Phase::Hold, Some(Step::Released)).await?;
     }
     let policy = match policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_TIME, &service).await {
         Ok(policy) => policy,
         Err(why) if is_registered && seen.is_serving() => {
-            // This server still serves all clients, so no policy is needed. The request shows that no other rollback
-            // relies on the policy, or takes the claim from that rollback.
+            // This server still serves all clients, so it needs no policy. But another rollback may rely on the policy.
+            // If that rollback has requested a phase, this request fails, and the policy stays. Otherwise that rollback
+            // can request no phase after this request.
             let serves =
                 claim.insist_unless(&clients, Phase::Serve, Some(Step::Serving), Handover::is_given_back).await;
             if let Err(error) = async {
@@ -340,7 +348,8 @@ pub(super) async fn roll_back(
     }
     report.line("no other client writes built-in Leases");
     let moved = give_back(&clients, &policy, is_registered.then_some(belief), &mut claim, report).await;
-    // Another rollback has completed before this command installed its policy, and so has not deleted the policy.
+    // Another rollback may have completed before this command installed its policy. Nobody else would delete the
+    // policy.
     if claim.is_lost() && Handover::seen(&clients).await?.is_given_back() {
         policy.remove(clients.cluster()).await?;
     }
@@ -367,10 +376,11 @@ async fn give_back(
     let ended = claim.insist_unless(clients, Phase::Hold, Some(Step::NotOurs), |_| false).await;
     ended.map_err(|why| failed(RUN_AGAIN, why))?;
     // A second rollback may have replaced the policy of this command. By the request above, the second rollback loses
-    // its claim, and so ends. So nobody needs a policy any more.
+    // its right to request phases, and so ends. So nobody needs a policy any more.
     remove_policy(clients).await?;
     let frozen_ms = begun.elapsed().as_millis();
-    // If this fails, the shield stays until its end, or until another run deletes it.
+    // The shield keeps nodes from being marked as not ready. If the write of their renewals fails, the shield stays
+    // until its end, or until another run deletes it.
     let count = written + write_renewals(clients, &ours).await?;
     policy::remove_shield(clients.cluster()).await?;
     report.line(format_args!("{count} Leases are written back; nobody could write for {frozen_ms} ms"));
@@ -387,8 +397,8 @@ const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
 /// [`BELIEF`].
 fn belief(leases: &[Lease]) -> Duration {
     let [least, most] = BELIEF;
-    // No other client acquires the Leases of nodes, kube-apiservers and this server's replicas. Kube-apiservers and
-    // replicas share the label.
+    // Nobody else acquires the Lease of a node, of a kube-apiserver or of a replica of this server. So these Leases are
+    // no locks. The Leases of kube-apiservers and replicas have the same label.
     let is_lock = |lease: &&Lease| {
         lease.metadata.namespace.as_deref() != Some(NODE_LEASE_NAMESPACE) && !lease.labels().contains_key(LABEL.0)
     };
@@ -404,7 +414,8 @@ fn belief(leases: &[Lease]) -> Duration {
 /// Always: [`TOO_LATE`], or the reason why the rollback could not be ended.
 pub(super) async fn end_late(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
     claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
-    // By this request, every other rollback loses its claim. So nobody needs a policy that another one has installed.
+    // By this request, every other rollback loses its right to request phases. So nobody needs a policy that another
+    // rollback has installed.
     finish(clients, policy::find(clients.cluster()).await?, report).await?;
     Err(SwitchError(TOO_LATE.to_owned()))
 }

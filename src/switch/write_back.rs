@@ -1,4 +1,6 @@
-//! Writes this server's Leases to built-in storage (kube-apiserver's own storage of Leases) through kube-apiserver.
+//! Writes this server's Leases to built-in storage (kube-apiserver's own storage of Leases) through kube-apiserver, in
+//! a rollback without access to the cluster's etcd. Meanwhile the policy, an admission policy of the rollback, keeps
+//! all other clients from writing built-in Leases.
 
 use super::clients::{Clients, Server};
 use super::lease::Lease;
@@ -53,10 +55,10 @@ pub(super) async fn list(replica: &Server, version: &str) -> Result<Vec<Lease>, 
     Ok(found.items)
 }
 
-/// Makes the built-in Leases equal to `ours`, this server's Leases, apart from renewals of nodes. The policy must
-/// permit no other client to write built-in Leases. Writes, and repeats failed writes, until only [`RERUN_TIME`] of the
-/// policy is left. Returns the number of writes, and the error of a creation that kube-apiserver refuses for good, if
-/// any.
+/// Makes the built-in Leases equal to `ours`, this server's Leases. Leaves the renewals of nodes to [`write_renewals`].
+/// The policy must permit no other client to write built-in Leases. Writes, and repeats failed writes, until only
+/// [`RERUN_TIME`] of the policy is left. Returns the number of writes, and the error of a write that kube-apiserver
+/// refuses for good, if any.
 ///
 /// # Errors
 /// If some Leases could not be written in time, if the cluster has lost the policy, or if another command has requested
@@ -88,7 +90,8 @@ pub(super) async fn write_back(
         let is_late = policy.left() <= RERUN_TIME;
         match unwritten.into_iter().max_by_key(|write| write.is_transient) {
             Some(Unwritten { why, is_transient: true }) if is_late => return Err(why),
-            // The deletions come last. They may have freed the quota that a refused creation needs.
+            // The deletions come last. They may have freed the quota that a refused creation needs, so another round
+            // follows.
             Some(Unwritten { is_transient, .. }) if !is_late && (is_transient || has_deletions) => sleep(RETRY).await,
             refused => return Ok((written, refused.map(|write| write.why))),
         }
@@ -101,16 +104,16 @@ pub(super) async fn write_back(
 /// If kube-apiserver does not list the Leases.
 pub(super) async fn write_renewals(clients: &Clients, ours: &[Lease]) -> Result<usize, SwitchError> {
     let Plan { renewals, .. } = compare_with_built_in(clients, ours).await?;
-    // If the write of a renewal fails, the kubelet has renewed the Lease meanwhile, or will renew it within its renew
-    // interval.
+    // A failed write is ignored: the kubelet has renewed the Lease meanwhile, or will do so within its renew interval.
     Ok(carry_out(clients, &[renewals], 0, || Ok(())).await.0)
 }
 
 /// The writes after which the built-in Leases equal this server's Leases.
 #[derive(Debug, Default, PartialEq)]
 struct Plan {
-    /// Groups of writes in their order: deletions of Leases that are created anew, locks, Leases of nodes, deletions of
-    /// Leases with finalizers, and all other deletions. If time runs out, the present holders of locks are written.
+    /// Groups of writes, in the order in which they are carried out: deletions of Leases that are then created anew,
+    /// locks, Leases of nodes, deletions of Leases with finalizers, and all other deletions. Locks come early. So if
+    /// time runs out, at least their present holders are written.
     groups: [Vec<Write>; 5],
     /// Renewals of nodes' Leases, which are written after all groups.
     renewals: Vec<Write>,
@@ -119,8 +122,8 @@ struct Plan {
 /// Returns the writes of the next round; `None` if the cluster has lost the policy.
 async fn plan(clients: &Clients, ours: &[Lease], policy: &Installed) -> Result<Option<Plan>, SwitchError> {
     let plan = compare_with_built_in(clients, ours).await?;
-    // The cluster still has the policy after the list. So the list contains no writes of other clients, which the plan
-    // would overwrite.
+    // If the cluster still has the policy now, after the list, no other client has written since the policy took
+    // effect. So the plan overwrites no write of another client.
     Ok(policy.is_kept(clients.cluster()).await?.then_some(plan))
 }
 
@@ -130,9 +133,9 @@ async fn compare_with_built_in(clients: &Clients, ours: &[Lease]) -> Result<Plan
     Ok(compare(ours, theirs.items))
 }
 
-/// Carries out groups of writes, one group after the other. Each write happens only if `may_write` permits it. In
-/// another `round`, each write goes to another kube-apiserver. Returns the number of successful writes, and the failed
-/// writes.
+/// Carries out groups of writes, one group after the other. Each write happens only if `may_write` permits it.
+/// Distributes the writes of a group among the kube-apiservers, and begins with a different one in each `round`.
+/// Returns the number of successful writes, and the failed writes.
 async fn carry_out(
     clients: &Clients,
     groups: &[Vec<Write>],
@@ -220,7 +223,8 @@ fn key(lease: &Lease) -> (Option<String>, Option<String>) {
     (lease.metadata.namespace.clone(), lease.metadata.name.clone())
 }
 
-/// Whether a Lease belongs to this server: an identity Lease or a Lease of the hand-over.
+/// Whether a Lease belongs to this server itself: the identity Lease of a replica (its sign of life), or a Lease of the
+/// hand-over.
 pub(super) fn is_own(lease: &Lease) -> bool {
     let namespace = lease.metadata.namespace.as_deref().unwrap_or_default();
     is_lease(namespace, &lease.name_any()) || lease.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1)
@@ -291,8 +295,8 @@ impl Write {
         match (self, done) {
             (Self::Delete(_), Err(kube::Error::Api(status))) if status.code == NOT_FOUND => Ok(()),
             (_, done) => done.map_err(|error| Unwritten {
-                // A namespace that is being deleted refuses creations for good. Any other write concerns an existing
-                // Lease, and may succeed later.
+                // A namespace that is being deleted refuses creations for good, and the deletion of a Lease that was
+                // not created fails for good. Any other write concerns an existing Lease, and may succeed later.
                 is_transient: match (self, &error) {
                     (Self::Create(_) | Self::BeginDeletion(_), kube::Error::Api(status)) => {
                         ![FORBIDDEN, NOT_FOUND].contains(&status.code)
@@ -417,8 +421,8 @@ mod tests {
         })
     }
 
-    /// Writes new Leases back at a server that has the policy with the id `present`. This command has installed the
-    /// policy `7`, of which this time is left. Returns the error.
+    /// Writes new Leases back at a server that has the policy with the id `present`. The command under test has
+    /// installed the policy `7`, of which the time `left` remains. Returns the error of the write.
     fn refusal(present: Option<&'static str>, left: Duration) -> String {
         let url = serve_reads(present);
         let ours: Vec<_> = (0..100).map(|number| lease("n", &number.to_string(), "u", "h", 1)).collect();

@@ -1,9 +1,9 @@
 //! [`Discard`]: a queue of states of Leases that are no longer needed. The states are freed a few at a time.
 //!
-//! A running list may hold a handle to the state of each of a million Leases. If a Lease was deleted, this may be the
-//! last handle. Freeing a million states at once takes half a second, and every renewal would wait. So an owner of many
-//! states moves the states to a [`Discard`] when the owner is dropped. Each turn of the event loop frees some of the
-//! states.
+//! A running list may hold a handle to the state of each of a million Leases. If a Lease was changed or deleted since,
+//! the list may have the last handle to its old state. Freeing a million states at once takes half a second, and every
+//! renewal would wait. So an owner of many states moves the states to a [`Discard`] when the owner is dropped. Each
+//! turn of the event loop frees some of the states.
 
 use crate::table::object::{Key, Object};
 use std::cell::RefCell;
@@ -65,7 +65,7 @@ impl Discard {
         }
     }
 
-    /// Queues the states that a dropped snapshot had collected in its `lost_before`.
+    /// Queues the states of an older version that a dropped snapshot had collected from the event log.
     pub(super) fn put_changes(&self, changes: Changes) {
         self.put(changes.len(), Heap::Changes(changes));
     }

@@ -16,8 +16,8 @@ pub struct Event {
     /// Whether the change deleted the Lease.
     pub deleted: bool,
     /// Estimate of the memory that the event holds, in bytes. The estimate includes the state before the change, unless
-    /// the change is a renewal. The states before and after a renewal share their memory. This memory is in the table,
-    /// or a later event counts it.
+    /// the change is a renewal. The states before and after a renewal share their memory, which the table holds or a
+    /// later event counts.
     bytes: u32,
 }
 
@@ -58,7 +58,8 @@ pub struct EventLog {
     undelivered_bytes: usize,
 }
 
-/// How much a long operation may append to the log before the events must be delivered to watchers.
+/// How much a long operation may append to the log before the events must be delivered to watchers. Beyond this limit,
+/// the log could drop an event before watchers have read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headroom {
     /// Number of events.
@@ -221,8 +222,8 @@ mod tests {
         assert!(log.event(ResourceVersion(106)).is_none());
     }
 
-    /// Goal: an event counts the same bytes, whether or not a client has read the state before it, which encodes the
-    /// state. The journal restores states without an encoding.
+    /// Goal: the bytes that an event counts do not depend on whether a client has read the state before the event. A
+    /// read encodes a state and stores the encoding. A state that the journal restores has no encoding.
     #[test]
     fn an_event_counts_the_same_bytes_read_or_unread() {
         let mut lease = Lease::default();

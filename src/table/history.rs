@@ -2,10 +2,10 @@
 //! snapshots still need a lost state, it is kept once for all of them.
 //!
 //! Each snapshot has a hold: a version and a range of keys. A hold needs a lost state if the state has one of the
-//! hold's keys and existed at the hold's version. A lost state is charged to the newest hold that needs it. So the cost
-//! of a change does not depend on the number of running lists. When this hold ends, the state is charged to the next
-//! older hold that needs it. If no hold needs it, the state is freed. This happens in steps, like all freeing after a
-//! list ([`discard`](crate::table::discard)).
+//! hold's keys and existed at the hold's version. A lost state is charged to the newest hold that needs it. No other
+//! hold records the state, so the cost of a change does not depend on the number of running lists. When this hold ends,
+//! the state is charged to the next older hold that needs it. If no hold needs it, the state is freed. This happens in
+//! steps, like all freeing after a list ([`discard`](crate::table::discard)).
 //!
 //! ```text
 //!   versions        1    2    3    4    5    6    7
@@ -103,8 +103,8 @@ impl History {
             return;
         }
         let Some(id) = inner.holder(key, since(before), at) else { return };
-        // The Lease may have existed at the hold's version and have been deleted later. In this case, the history has
-        // already stored the state at the hold's version.
+        // The change created a Lease. A Lease of the same name may have existed at the hold's version, and have been
+        // deleted later. In this case, the history has already stored the state at the hold's version.
         if before.is_none() && inner.loss_after(key, id.version) {
             return;
         }
@@ -239,7 +239,7 @@ impl Hold {
         self.id.version
     }
 
-    /// Reduces the hold to the keys from `start` on.
+    /// Reduces the hold to the keys from `start` on, since the snapshot has read the keys before.
     pub(super) fn advance(&self, start: &str) {
         if let Some(held) = self.history.0.borrow_mut().holds.get_mut(&self.id) {
             start.clone_into(&mut held.start);

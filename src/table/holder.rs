@@ -1,4 +1,5 @@
-//! Changes of a Lease's holder.
+//! Finds the changes of a Lease's holder, which the server logs: who held the Lease, who holds it now, and who changed
+//! it.
 
 use super::Table;
 use super::change::Change;

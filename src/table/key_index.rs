@@ -1,6 +1,7 @@
 //! A hash index from the namespace and name of a Lease to its slot. The index never grows as a whole.
 //!
-//! A growing hash table would move a million entries at once. So the index consists of [`Shards`].
+//! A single hash table that grows would move a million entries at once, and stop the event loop meanwhile. So the index
+//! consists of [`Shards`]: many small hash tables, each of which grows separately.
 
 use super::Slot;
 use crate::shards::Shards;
@@ -52,7 +53,7 @@ impl KeyIndex {
         KeyHash::of(&self.hasher, namespace, name)
     }
 
-    /// Returns the slot of a key with this hash. Several keys may have the same hash.
+    /// Returns the slot of a key with this hash. Several keys may have the same hash, so the slot may be another key's.
     #[inline]
     pub(super) fn find_by_hash(&self, hash: KeyHash) -> Option<Slot> {
         self.shards.of(hash.bits()).find(hash.bits(), |(known, _)| *known == hash).map(|(_, slot)| *slot)

@@ -118,15 +118,16 @@ impl Table {
         self.discard.len() + self.history.released_len()
     }
 
-    /// Frees up to `states_max` states in the discard queue. Re-examines up to `states_max` states in the history, and
-    /// frees those that no snapshot needs.
+    /// Frees up to `states_max` states in the discard queue. Also re-examines up to `states_max` old states that the
+    /// history kept for ended snapshots, and frees those that no other snapshot needs.
     pub fn discard_step(&self, states_max: usize) {
         self.discard.step(states_max);
         self.history.step(states_max);
     }
 
     /// Frees up to `states_max` Leases, as many events, and as many states as [`Table::discard_step`]. Returns whether
-    /// nothing is left. From then on, the table may only be dropped: the hash index still has the freed Leases.
+    /// nothing is left. After the first call, the table may only be freed and dropped, since the hash index still
+    /// refers to the freed Leases.
     pub(crate) fn free_step(&mut self, states_max: usize) -> bool {
         for _ in 0..states_max {
             self.log.drop_oldest();
@@ -174,8 +175,9 @@ impl Table {
         self.usage.metered()
     }
 
-    /// Re-examines long Leases that the table has replaced or deleted, if running lists may still hold too many bytes
-    /// of such Leases. Stops when [`OUTLIVED_SWEPT_AT_ONCE`] of them in a row are all still in memory.
+    /// If running lists may still hold too many bytes of long Leases that the table has replaced or deleted,
+    /// re-examines these Leases. Those that are no longer in memory no longer count. Stops when
+    /// [`OUTLIVED_SWEPT_AT_ONCE`] of them in a row are all still in memory.
     pub fn sweep_outlived(&mut self) {
         while self.has_too_much_outlived() && self.outlived.sweep(OUTLIVED_SWEPT_AT_ONCE) {}
     }

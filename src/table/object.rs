@@ -105,7 +105,8 @@ struct Base {
     /// Version of the Lease's creation.
     number: ResourceVersion,
     /// The Lease in the first of the states that share this base. Its `resourceVersion` field is not the version in
-    /// this table; see [`Object::built_in_version`].
+    /// this table, but the version in kube-apiserver's built-in storage, if the Lease was copied from there
+    /// ([`Object::built_in_version`]).
     lease: Lease,
     /// Template of the encoding, in the format that was needed first. This is usually the format of the create or
     /// update that made the base, and renewals use the same format. A response in another format is encoded without a
@@ -255,9 +256,10 @@ impl Object {
         self.renewed.map_or_else(of_base, |times| times.managed_time)
     }
 
-    /// Returns the `renewTime` of `body`, if the rest of `body` equals this state's encoding in `format`. This time may
-    /// equal the time in the state. Returns `None` if the template has another format. `is_renewable` is called at most
-    /// once for all states that share this state's base.
+    /// Returns the `renewTime` in the update `body`, if the update is a renewal: the rest of `body` equals this state's
+    /// encoding in `format`. The time may equal the time in the state. Returns `None` for any other update, and if the
+    /// template has another format. `is_renewable` returns whether the Lease is valid with any `renewTime`. It is
+    /// called at most once for all states that share this state's base.
     #[inline]
     pub fn renew_time_in(
         &self,

@@ -1,5 +1,6 @@
-//! Long Leases that the table has replaced or deleted, and that the event log or running lists may still hold in
-//! memory. A Lease is long if it takes more than [`METERED_BYTES_MIN`] bytes of memory.
+//! [`Outlived`] counts the memory of long Leases that the table has replaced or deleted, and that the event log or
+//! running lists may still hold. Above a limit, the server refuses writes of long Leases. A Lease is long if it takes
+//! more than [`METERED_BYTES_MIN`] bytes of memory.
 //!
 //! The memory of the event log is limited, and one list needs one state of each Lease. But lists at many versions need
 //! many states of one Lease. So a client could start lists without reading their responses, and rewrite a long Lease

@@ -50,7 +50,8 @@ impl Range {
         }
     }
 
-    /// Returns the bounds of the keys in the range. The character `0` follows `/` in ASCII.
+    /// Returns the bounds of the keys in the range. `0` follows `/` in ASCII, so the text `namespace0` follows all keys
+    /// `namespace/…`.
     pub(super) fn bounds(&self) -> (String, Bound<String>) {
         match self {
             Self::All => (String::new(), Bound::Unbounded),

@@ -180,7 +180,8 @@ fn a_page_is_the_last_only_if_no_leases_follow() {
             })
             .expect("kept");
         assert_eq!(stepped == Stepped::More, limit < total);
-        // In this step, `each` ends the page at the last key that `keys_max` allows. The result must not differ.
+        // Here, `each` ends the page at the last key that `keys_max` allows. The result must be the same as without
+        // `keys_max`.
         let mut snapshot = Snapshot::now(&model.table, Range::All);
         let mut left = limit;
         let stepped = snapshot
@@ -313,8 +314,9 @@ fn the_history_keeps_only_states_that_snapshots_still_need() {
     assert_eq!((table.discarded_len(), table.history.len()), (0, 0));
 }
 
-/// Goal: a snapshot stays complete if the newest [`HOLDS_LOOKED_AT`] holds are on other keys. The history then keeps a
-/// state for the next older hold, even if that hold does not need the state.
+/// Goal: a snapshot stays complete if the newest [`HOLDS_LOOKED_AT`] snapshots cover other keys. A change checks only
+/// the keys of these snapshots. If none of them needs the replaced state, the history keeps the state for the next
+/// older snapshot, even if that one does not need it.
 #[test]
 fn an_old_snapshot_stays_complete_beside_many_newer_ones() {
     let mut model = Model::new(1, 5);

@@ -6,7 +6,7 @@
 use super::{days_in_month, number, seconds_from};
 use crate::go::quote::go_quoted_ascii;
 
-/// The differences between the layouts of `metav1.Time` and `metav1.MicroTime` in Go.
+/// A layout in Go, that of `metav1.Time` or `metav1.MicroTime`: what differs between these two.
 pub(super) struct Layout {
     /// The layout, as Go's error messages show it.
     text: &'static str,

@@ -212,21 +212,22 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// Converts a number of days since 1970-01-01 to year, month and day. Each step computes a linear function,
-/// `(a * n + b) / c`. Where the numbers are small enough, `c` is a power of two (C. Neri and L. Schneider, "Euclidean
-/// affine functions and their application to calendar algorithms", 2022).
+/// `(a * n + b) / c`. Where the numbers are small enough, `c` is a power of two, so that the step needs no division (C.
+/// Neri and L. Schneider, "Euclidean affine functions and their application to calendar algorithms", 2022).
 #[inline]
 pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
     let days = days + DAYS_TO_EPOCH;
     let era = days.div_euclid(DAYS_PER_ERA);
     let quarters = 4 * small(days.rem_euclid(DAYS_PER_ERA)) + 3;
     let (century, quarters) = (quarters / QUARTERS_PER_CENTURY, (quarters % QUARTERS_PER_CENTURY) | 3);
-    // The factor is 2^32 / 1,461, rounded up. The upper half of the product is the year within the century. The lower
-    // half is the elapsed part of that year.
+    // A year has 1,461 quarters of a day on average. The factor is 2^32 / 1,461, rounded up, so the product is the
+    // number of years in units of 2^-32. The upper half is the year within the century. The lower half is the elapsed
+    // part of that year.
     let product = 2_939_745 * u64::from(quarters);
     let [b0, b1, b2, b3, year_of_century, ..] = product.to_le_bytes();
     let day_of_year = u32::from_le_bytes([b0, b1, b2, b3]) / 2_939_745 / 4;
-    // The factor is 2^16 / 30.6. From March on, any five months in a row have 153 days, so a month has 30.6 days on
-    // average. (The year ends with February, so its length has no effect.)
+    // The factor is 2^16 / 30.6, so the upper half of the sum is the month. From March on, any five months in a row
+    // have 153 days, so a month has 30.6 days on average. (The year ends with February, whose length has no effect.)
     let [b0, b1, month_from_march, _] = (2_141 * day_of_year + 197_913).to_le_bytes();
     let day = u32::from(u16::from_le_bytes([b0, b1])) / 2_141 + 1;
     let is_next_year = month_from_march > 12;
@@ -238,8 +239,8 @@ pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
 /// Number of quarters of a day in a century. A century has 36,524.25 days on average.
 const QUARTERS_PER_CENTURY: u32 = 146_097;
 
-/// Converts the remainder of a division by a day, an era or a second to 32 bits. Later divisions of 32-bit numbers take
-/// a third of the time of 64-bit divisions.
+/// Converts the remainder of a division by a day, an era or a second to 32 bits. So the later divisions of this number
+/// take a third of the time of 64-bit divisions.
 #[inline]
 fn small(rest: i64) -> u32 {
     u32::try_from(rest).unwrap_or_default()

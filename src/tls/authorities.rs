@@ -45,9 +45,9 @@ enum Certifies {
 }
 
 impl Certifies {
-    /// Applies RFC 5280 §4.2.1.3, §4.2.1.9 and §4.2.1.12 as Go does. A certificate before version 3 has no
-    /// constraints. The extended key usages of a CA limit all certificates below it. Each intermediate CA counts for
-    /// the path length.
+    /// Returns the peers that the key of `cert` may certify. Applies RFC 5280 §4.2.1.3, §4.2.1.9 and §4.2.1.12 as Go
+    /// does. A certificate before version 3 has no constraints. The extended key usages of a CA limit all certificates
+    /// below it. Each intermediate CA counts for the path length.
     fn of(cert: &X509Certificate<'_>) -> Result<Self, X509Error> {
         let constraints = cert.basic_constraints()?.map(|extension| extension.value);
         let is_authority = match constraints {
@@ -96,7 +96,7 @@ impl Authorities {
         self.0.iter().any(|one| those.0.iter().any(|other| other.cert == one.cert))
     }
 
-    /// Returns the subjects, which let a client choose its certificate.
+    /// Returns the subjects of the CAs. By these, a client chooses its certificate.
     pub(super) fn subjects(&self) -> impl Iterator<Item = DistinguishedName> {
         self.0.iter().flat_map(|authority| authority.verifier.root_hint_subjects().iter().cloned())
     }

@@ -1,7 +1,7 @@
 //! The rustls configuration: certificate and key, client authentication, versions, ALPN, resumption.
 //!
-//! This module chooses the crypto provider itself and ignores the process default. So no other crate can replace the
-//! provider.
+//! This module chooses the crypto provider itself, and ignores rustls's default for the process. So no other crate can
+//! replace the provider.
 
 use super::trust::Trust;
 use super::wall_clock::{Tickets, WallClock};

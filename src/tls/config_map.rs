@@ -35,7 +35,7 @@ impl ClusterAuthentication {
     }
 
     /// Returns the allowed Common Names of front proxies, and the names of their field lines. If the ConfigMap has no
-    /// field names, the usual names apply.
+    /// field names, the usual names (`X-Remote-…`) apply.
     ///
     /// # Errors
     /// A value is not a list of strings.

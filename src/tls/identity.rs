@@ -1,6 +1,6 @@
 //! Reads the identity in a client certificate, by kube-apiserver's rules for X.509 client certificates.
 //!
-//! This module does not decide whether the certificate is trusted: rustls has already verified the certificate's
+//! This module does not decide whether the certificate is trusted. The caller has already verified the certificate's
 //! chain.
 
 use crate::timestamp::Time;
@@ -139,8 +139,8 @@ mod tests {
         assert_eq!(identity_of(&cert(&[(DnType::CommonName, bmp)])), None);
     }
 
-    /// rcgen keeps one value per attribute type. So this test patches the subject's DER: the first of three attributes
-    /// of equal length takes the OID of the second.
+    /// rcgen keeps one value per attribute type. So this test patches the subject's DER: the OID of the Organizational
+    /// Unit becomes that of the Organization or of the Common Name. The three OIDs have the same length.
     #[test]
     fn several_organizations_are_several_groups_and_the_last_common_name_counts() {
         const OID_CN: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];

@@ -218,7 +218,7 @@ impl Reloader {
     }
 
     /// Builds a configuration from the last valid parts; `None` without a serving certificate and key. If the client
-    /// CAs or the front-proxy CAs have never had valid input, the server trusts no CA of this part.
+    /// CAs or the front-proxy CAs have never had valid input, the server trusts no CA of that kind.
     fn secure(&self) -> Option<Secure> {
         let serving = self.serving.right.clone()?;
         let is_complete = self.clients.right.is_some() && self.proxies.right.is_some();
@@ -333,7 +333,8 @@ mod tests {
         TlsSources { cert, key, client_ca, front_proxy }
     }
 
-    /// Evaluates the certificate at a time at which rcgen's default certificates are valid.
+    /// Returns whether the certificate proves a user, and whether it proves a front proxy. Evaluates it at a time at
+    /// which rcgen's default certificates are valid.
     fn proves(secure: &Secure, chain: &[CertificateDer<'_>]) -> (bool, bool) {
         let proof = secure.trust.prove(chain, Time(1_767_225_600));
         (proof.user.is_some(), proof.is_front_proxy)
@@ -395,8 +396,8 @@ mod tests {
         const DAY: i64 = 24 * 3600;
         let dir = tempfile::tempdir().expect("a folder");
         fs::write(dir.path().join("ca.crt"), ca().pem()).expect("written");
-        // The last second of each certificate's validity: 2026-01-01. The pairs are the validity in days, and how many
-        // days before its end the log warns.
+        // `LAST`, 2026-01-01, is the last second of each certificate's validity. Each pair has the length of the
+        // validity, and how long before its end the log warns, both in days.
         const LAST: Time = Time(1_767_225_600);
         for (days, soon) in [(365, 30), (90, 22), (4, 1)] {
             let key = KeyPair::generate().expect("a key");

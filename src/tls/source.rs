@@ -31,7 +31,7 @@ pub struct TlsSources {
 pub enum FrontProxySource {
     /// There is no front proxy.
     None,
-    /// A file.
+    /// A file, and the configuration of the front proxy.
     File(PathBuf, FrontProxy),
     /// The cluster ([`ClusterAuthentication`]).
     Cluster {
@@ -97,7 +97,7 @@ impl TlsSources {
         Ok(ServingPem { cert: Pem::of_file(&self.cert)?, key: Pem::of_file(&self.key)? })
     }
 
-    /// Reads the client CAs; `None` until the cluster has sent its settings.
+    /// Reads the client CAs; `None` if they come from the cluster, and the cluster has not sent its settings yet.
     pub(super) fn clients(
         &self,
         cluster: Option<&ClusterAuthentication>,
@@ -108,8 +108,9 @@ impl TlsSources {
         Some(self.client_ca.as_deref().map(Pem::of_file).transpose().map(AuthoritiesPem))
     }
 
-    /// Reads the front-proxy CAs and the front proxy's configuration; `None` until the cluster has sent its settings.
-    /// A cluster without front-proxy CAs forwards no requests, so their absence is an error.
+    /// Reads the front-proxy CAs and the front proxy's configuration; `None` if they come from the cluster, and the
+    /// cluster has not sent its settings yet. A cluster without front-proxy CAs forwards no requests, so their absence
+    /// is an error.
     pub(super) fn proxies(
         &self,
         cluster: Option<&ClusterAuthentication>,

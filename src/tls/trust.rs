@@ -95,8 +95,8 @@ impl Trust {
         Self::new(Authorities::default(), Authorities::default(), FrontProxy::default(), true)
     }
 
-    /// Whether the server knows the client CAs and the front-proxy CAs. It does not while the cluster's settings are
-    /// missing or invalid. Until then the server is not ready.
+    /// Whether the server knows the client CAs and the front-proxy CAs. It does not know them while the cluster's
+    /// settings are missing, or have never been valid. As long as they are unknown, the server is not ready.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete
@@ -251,7 +251,7 @@ mod tests {
         Trust::new(clients, proxies, front_proxy, true)
     }
 
-    /// 2026-01-01 and the last second of the leaves' validity.
+    /// `NOW` is 2026-01-01. `LAST` is the last second of the leaves' validity.
     const NOW: Time = Time(1_767_225_600);
     const LAST: Time = Time(1_893_456_000);
 
@@ -294,8 +294,8 @@ mod tests {
         }
     }
 
-    /// The client CA itself has issued the client's certificate. So webpki ignores the intermediate ones, even if they
-    /// are junk.
+    /// The client CA itself has issued the client's certificate. So webpki ignores the intermediate certificates, even
+    /// if they are junk. Only the limit on the bytes refuses the chain.
     #[test]
     fn a_chain_with_too_many_bytes_is_refused() {
         let ca = Ca::new("clients");

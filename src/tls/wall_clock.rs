@@ -1,4 +1,4 @@
-//! The wall clock for rustls. rustls panics if the time is before 1970.
+//! The wall clock for rustls. rustls panics if the time is before 1970, so this module hides such a time from rustls.
 
 use rustls::server::ProducesTickets;
 use rustls::time_provider::TimeProvider;

@@ -12,8 +12,9 @@
 //! of the ring that these ranges overlap. Any other watcher is in one group. When many watchers divide a ring among
 //! them, a change finds only the watchers whose ranges overlap one part: usually one or two.
 //!
-//! Very many watchers of one Lease each have as many groups. So the groups are in [`Shards`]. Only the group of
-//! everything is stored apart, since each change needs its members.
+//! If very many watchers each watch a different Lease, there are as many groups as watchers. One hash table of them
+//! would move all groups at once when it grows. So the groups are in [`Shards`], which are many small hash tables. Only
+//! the group of everything is stored apart, since each change needs its members.
 
 use crate::selector::shard::{RingPart, ShardField, ShardHash, ShardSelector};
 use crate::shards::Shards;
@@ -30,7 +31,7 @@ pub(super) struct Index {
     broad: Vec<Member>,
     /// All other groups.
     groups: Shards<HashTable<(Group, Vec<Member>)>>,
-    /// Number of these other groups. Without them, a change is not hashed.
+    /// Number of groups in `groups`. If it is 0, a change needs no look-up, and so no hash.
     len: usize,
     hasher: RandomState,
     /// Number of watchers with a shard selector, by the field that the selector hashes.

@@ -5,8 +5,9 @@
 //! output, [`Watchers::fill`] reads events from the log and writes them to the connection. If the log has dropped
 //! events after the cursor, the watch ends with 410, and its client lists again. No event is ever skipped.
 //!
-//! An index finds the watchers of one name, one namespace, or one shard. Each of these watchers stores the versions of
-//! the few changes that concern it. So a change costs nothing for the watchers of other names, namespaces and shards.
+//! An index finds the watchers of one name, one namespace, or one shard (the Leases whose UID or namespace has a hash
+//! in given ranges). Each of these watchers stores the versions of the few changes that concern it. So a change costs
+//! nothing for the watchers of other names, namespaces and shards.
 //!
 //! ```text
 //!   Initial ──all sent───► Scan ──reaches the head──► Synced ──pending overflows──► Scan
@@ -70,8 +71,8 @@ pub struct WatchSpec {
 pub enum WatchStart {
     /// The watch sends the changes after this version, which the server has issued.
     After(ResourceVersion),
-    /// As in kube-apiserver, the head of the response, with status 200, is sent before the start of the watch is
-    /// checked. So the watch sends the error as an ERROR event, and ends.
+    /// The watch sends this error as an ERROR event, and ends. A status cannot report the error: as in kube-apiserver,
+    /// the head of the response, with status 200, is sent before the start of the watch is checked.
     Refused(Box<ApiError>),
     /// The watch first sends the existing Leases (the initial state), as ADDED events.
     Initial {
@@ -261,8 +262,8 @@ impl<O: Copy> Watchers<O> {
         self.check_invariants();
     }
 
-    /// Finds the watchers that the changes since the last call concern, and marks them as dirty. Must be called at the
-    /// end of each turn of the event loop.
+    /// Finds the watchers that the changes since the last call concern, and marks them as dirty: they may have
+    /// something to send. Must be called at the end of each turn of the event loop.
     ///
     /// Stops after the change with which the call has found `marks_max` watchers. A watcher that three changes concern
     /// counts three times. The next call continues with the next change. But while more than one
@@ -309,8 +310,9 @@ impl<O: Copy> Watchers<O> {
         debug_assert!(self.is_behind || self.notified == head, "changes that no watcher was notified of");
     }
 
-    /// Marks the watchers whose bookmark or end is due as dirty. Drops an initial state that is past its deadline, even
-    /// if the connection has no room for output and its peer reads nothing.
+    /// If the bookmark or the end of a watcher is due, marks the watcher as dirty, so that it is filled soon. Drops an
+    /// initial state that is past its deadline, even if the connection has no room for output and its peer reads
+    /// nothing.
     pub fn on_timeout(&mut self, now: Now) {
         while let Some(Reverse((due_ms, key))) = self.timers.peek().copied() {
             if due_ms > now.ms {
@@ -335,7 +337,8 @@ impl<O: Copy> Watchers<O> {
         !self.dirty.is_empty() || self.is_behind
     }
 
-    /// Removes the next dirty watcher from the queue. Returns the watcher and its owner.
+    /// Removes the next dirty watcher, which may have something to send, from the queue. Returns the watcher and its
+    /// owner.
     pub fn pop_dirty(&mut self) -> Option<(WatcherKey, O)> {
         while let Some(key) = self.dirty.pop_front() {
             if let Some(entry) = self.entry(key)
@@ -370,8 +373,9 @@ impl<O: Copy> Watchers<O> {
         !self.long.is_empty()
     }
 
-    /// Checks which clients leave a long initial state unread. Ends the watches whose permits were revoked. Between two
-    /// calls, a second or more must pass, so that a client has time to read.
+    /// Checks which clients leave a long initial state unread. Such a client loses its permit once another client needs
+    /// one, and this function ends its watch. Between two calls, a second or more must pass, so that a client has time
+    /// to read.
     pub fn check_long(&mut self) {
         let watchers = &mut self.watchers;
         self.long.retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.check_reading(entry.is_parked)));
@@ -486,8 +490,8 @@ pub enum StopKind {
     Resumes,
 }
 
-/// When there are more timers than four for each watcher plus this number, the timers of removed watchers are removed
-/// early.
+/// Number of timers, beyond four for each watcher, above which the timers of removed watchers are removed before they
+/// are due.
 const KEYS_SWEPT_MIN: usize = 1024;
 
 /// Returns the error of a watch that ends, or does not begin, because the server stops.

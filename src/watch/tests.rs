@@ -310,8 +310,8 @@ fn a_change_wakes_only_the_watchers_of_its_lease() {
     assert_eq!(world.watchers.pop_dirty(), None);
 }
 
-/// Goal: watchers that divide a ring among them cost about as much as one watcher. Method: compares the number of
-/// events examined for 64 such watchers and for 64 watchers of all Leases.
+/// Goal: watchers whose shard selectors divide all Leases among them cost about as much as one watcher. Method:
+/// compares the number of events examined for 64 such watchers and for 64 watchers of all Leases.
 #[test]
 fn many_shards_of_a_ring_cost_hardly_more_than_one_watcher() {
     let (watchers, writes) = (64, 1_000);
@@ -553,8 +553,8 @@ fn an_unread_initial_state_ends_when_its_permit_is_needed() {
     assert!(String::from_utf8_lossy(&out).contains("list anew"));
 }
 
-/// A client that reads little or nothing of the initial state keeps the state and its permit for at most
-/// [`JOB_MS_MAX`], the time limit of a list.
+/// Goal: a client that reads little or nothing of the initial state occupies the state's memory and its permit for at
+/// most [`JOB_MS_MAX`], the time limit of a list.
 #[test]
 fn an_initial_state_is_released_at_its_deadline() {
     for is_parked in [false, true] {
@@ -603,7 +603,7 @@ fn every_watch_ends_with_only_the_error_event() {
     assert!(world.watchers.is_empty());
 }
 
-/// A client that reads slowly keeps the initial state no longer than the timeout of its watch.
+/// Goal: a client that reads slowly makes the server keep the initial state no longer than the timeout of its watch.
 #[test]
 fn a_timeout_ends_a_watch_during_its_initial_state() {
     for (after_ms, end) in [(29_999, None), (30_000, Some(WatchEnd::TimedOut))] {

@@ -57,8 +57,8 @@ enum Progress {
 }
 
 impl Progress {
-    /// Returns the first progress and the first cursor of a watch. The other watchers were notified of changes up to
-    /// `notified`.
+    /// Returns the first progress and the first cursor of a watch. A refused watch reads no events. Its cursor is
+    /// `notified`: the version up to which the other watchers were notified of changes.
     fn begin(start: WatchStart, notified: ResourceVersion, now: Now) -> (Self, ResourceVersion) {
         match start {
             WatchStart::After(version) => (Self::Scan, version),
@@ -176,7 +176,8 @@ impl Watcher {
     /// - [`Fill::More`]: events remain, since `out` has about `bytes_max` bytes, or enough events were examined;
     /// - [`Fill::Idle`]: nothing remains until the next change;
     /// - [`Fill::Ended`]: the watch is over. Its timeout has passed, or it has failed with an ERROR event. A watch in a
-    ///   form of lists ends instead of its first event or bookmark, and nothing is appended.
+    ///   list form, such as `PartialObjectMetadataList`, ends instead of its first event or bookmark, and nothing is
+    ///   appended.
     pub(super) fn write_events(
         &mut self,
         source: Source<'_>,

@@ -91,7 +91,7 @@ impl Aggregated {
         reloader.follow(every, None, self.server.reload_sender()).expect("a thread can be started");
     }
 
-    /// Replaces a file atomically, as cert-manager and kubelets do.
+    /// Replaces a file atomically, as a kubelet replaces the files of a mounted Secret.
     ///
     /// # Panics
     /// If it cannot be written.

@@ -11,7 +11,7 @@ pub(crate) struct Client {
     /// The connection. Public, so that tests can misuse it.
     pub(crate) stream: Stream,
     received: Vec<u8>,
-    /// Last bytes sent, for messages.
+    /// Bytes of the last send, as text for failure messages.
     sent: String,
 }
 

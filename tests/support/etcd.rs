@@ -26,9 +26,10 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts an etcd with additional `flags`. An `https` URL among them adds an address for clients. Returns `None` if
-    /// this machine has no etcd. `ETCD` names the binary; the default is the one from `tests/e2e/controlplane/build`.
-    /// With `REQUIRE_ETCD` a missing binary is a failure.
+    /// Starts an etcd with additional `flags`. An `https` URL in place of a flag is a further address at which etcd
+    /// serves clients. Returns `None` if this machine has no etcd. The environment variable `ETCD` names the binary;
+    /// the default is the one from `tests/e2e/controlplane/build`. With the variable `REQUIRE_ETCD`, a missing binary
+    /// is a failure.
     ///
     /// # Panics
     /// If etcd does not answer in time.
@@ -99,7 +100,8 @@ impl Etcd {
         self.restart_after(|_| thread::sleep(pause));
     }
 
-    /// Kills etcd with SIGKILL, and starts it again after `act`, which may change the data folder.
+    /// Kills etcd with SIGKILL, calls `act` with the path of the data folder, and starts etcd again. `act` may change
+    /// the folder.
     ///
     /// # Panics
     /// If etcd does not answer in time.

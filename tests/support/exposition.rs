@@ -65,7 +65,7 @@ struct Sample<'t> {
     value: f64,
 }
 
-/// The one gauge with the suffix of a counter. The name is kube-apiserver's.
+/// The only gauge whose name has the suffix of a counter, `_total`. kube-apiserver has chosen the name.
 const GAUGE_NAMED_TOTAL: &str = "apiserver_watch_shards_total";
 
 /// Parses the whole text.

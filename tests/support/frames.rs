@@ -193,7 +193,7 @@ impl Frames {
         thread::spawn(move || _ = socket.write_all(&octets))
     }
 
-    /// Reads octets of HTTP/1.1 up to and including `end`, before an upgrade.
+    /// Reads octets of HTTP/1.1, which precede an upgrade to HTTP/2, up to and including `end`.
     #[track_caller]
     pub(crate) fn recv_through(&mut self, end: &[u8]) -> Vec<u8> {
         loop {

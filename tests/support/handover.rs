@@ -1,5 +1,6 @@
-//! A server beside the etcd of a kube-apiserver, for tests of the hand-over. The tests write to etcd as kube-apiserver
-//! would, and to the Lease of the hand-over as the commands would.
+//! A server beside the etcd of a kube-apiserver, for tests of the hand-over: the move of Leases from or to built-in
+//! storage (kube-apiserver's own storage of Leases in etcd). The tests write Leases to etcd as kube-apiserver would.
+//! The commands `takeover` and `rollback` request each phase of the hand-over by a write to one Lease; so do the tests.
 
 use super::client::{Client, request};
 use super::etcd::Etcd;
@@ -76,8 +77,8 @@ impl Rig {
         serde_json::from_str(&answer).expect("JSON")
     }
 
-    /// Gives a Lease of built-in storage to `holder` if its last write there still has `revision`. Returns whether it
-    /// did.
+    /// Makes `holder` the holder of a Lease in built-in storage, if the Lease's last write there has `revision`.
+    /// Returns whether etcd has written the new holder.
     pub(crate) fn acquire_built_in(&self, name: &str, holder: &str, revision: u64) -> bool {
         let [key, value] = [key(name), built_in_lease(name, holder, LATER)].map(|text| BASE64_STANDARD.encode(text));
         let transaction = json!({
@@ -126,8 +127,8 @@ impl Rig {
         self.put_api_service("first", &service);
     }
 
-    /// Replaces the APIService of the group by one with another UID, which names this server's Service. Somebody has
-    /// deleted the former one.
+    /// Replaces the APIService of the group by one with another UID, as if somebody had deleted it and created it
+    /// again. The new one names this server's Service.
     pub(crate) fn recreate_api_service(&self, uid: &str) {
         self.put_api_service(uid, &json!({"name": "coordination-apiserver"}));
     }
@@ -154,8 +155,8 @@ impl Rig {
         self.ask_with(phase, None);
     }
 
-    /// Requests a phase with this step. As with a command, the Lease of the hand-over loses the UID of the APIService
-    /// only at the beginning of a takeover.
+    /// Requests a phase of the hand-over, beginning at this step. The Lease of the hand-over keeps the UID of the
+    /// APIService, except at the beginning of a takeover. The commands `takeover` and `rollback` do the same.
     pub(crate) fn ask_with(&self, phase: &str, step: Option<&str>) {
         const UID: &str = "coordination-apiserver/apiservice-uid";
         let mut lease = json!({
@@ -208,7 +209,8 @@ impl Rig {
         self.lease(name)["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Sends an update that names `version` of the Lease: the state `lease` with the changed spec. Returns the status.
+    /// Sends an update of a Lease: the state `lease`, with `version` as its `resourceVersion`, and with the spec as
+    /// `change` changes it. Returns the status.
     pub(crate) fn update(&self, mut lease: Value, version: &str, change: impl FnOnce(&mut Value)) -> u16 {
         let name = lease["metadata"]["name"].as_str().expect("a name").to_owned();
         lease["metadata"]["resourceVersion"] = version.into();

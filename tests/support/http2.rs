@@ -70,7 +70,7 @@ pub(crate) struct Http2Client {
     exchanges: HashMap<StreamKey, Exchange>,
     /// All received GOAWAYs.
     pub(crate) goaways: Vec<(StreamId, ErrorCode)>,
-    /// Streams in the order of their ends.
+    /// Ended streams, in the order in which they ended.
     pub(crate) ended: Vec<StreamKey>,
 }
 

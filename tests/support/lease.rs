@@ -23,7 +23,7 @@ pub(crate) fn new(name: &str) -> String {
     .to_string()
 }
 
-/// Returns a Lease as an item of a list, which names no kind.
+/// Returns a Lease in the form of an item of a list: without `kind` and `apiVersion`.
 ///
 /// # Panics
 /// If the Lease names no kind.

@@ -28,7 +28,7 @@ pub(crate) struct TestServer {
 }
 
 /// Environment variable for the storage of each [`TestServer`]: `disk`, or the URL of an etcd, in which each server has
-/// a separate prefix. With `memory`, or without the variable, the storage of the test's configuration counts, by
+/// a separate prefix. With `memory`, or without the variable, each server has the storage of its own [`Config`], by
 /// default memory.
 const STORAGE: &str = "TEST_STORAGE";
 

@@ -61,7 +61,7 @@ spec:
   serviceAccountName: coordination-apiserver
   automountServiceAccountToken: true
   priorityClassName: system-node-critical
-  # The node's address stays the same after a reboot. Also, the server then needs no Pod network.
+  # In the node's network, the server has the same address after a reboot, and needs no Pod network.
   hostNetwork: true
   terminationGracePeriodSeconds: 10
   {{- with .Values.imagePullSecrets }}
@@ -79,7 +79,7 @@ spec:
   tolerations:
   {{- if $disk }}
   - {key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}
-  # Heartbeats of the node may be missing because of this Pod.
+  # Without this Pod, the node's heartbeats fail. So these taints of its own node must not keep the Pod away.
   - {key: node.kubernetes.io/not-ready, operator: Exists}
   - {key: node.kubernetes.io/unreachable, operator: Exists}
   {{- else }}
@@ -201,7 +201,7 @@ spec:
     hostPath: {path: /var/lib/coordination-apiserver, type: DirectoryOrCreate}
   {{- end }}
   {{- if eq .Values.variant "kubeadm" }}
-  # Only these files: the folder also contains the cluster's keys.
+  # Only these files are mounted, since their folder also contains the cluster's keys.
   - name: etcd-ca
     hostPath: {path: /etc/kubernetes/pki/etcd/ca.crt, type: File}
   - name: etcd-client

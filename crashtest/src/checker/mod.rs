@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The history is divided into epochs. An epoch ends with a list of all Leases while no client writes. The version of
-//! this list is the epoch's boundary. After an epoch, the checker stores only the last state of each Lease, and one
-//! fact for each version.
+//! this list is the epoch's boundary. After an epoch, the checker keeps only the last state of each Lease and, for each
+//! version, its Lease and a hash of its content.
 
 mod explain;
 mod reads;
@@ -46,7 +46,7 @@ pub(crate) enum Kind {
     StaleRead,
     /// A write took effect on another state than its precondition requires, such as a POST of an existing Lease.
     Precondition,
-    /// A new Lease has the uid of an earlier Lease. Or a change names another uid, or changes a deleted Lease.
+    /// A new Lease has the uid of an earlier Lease. Or a change gives a Lease another uid, or changes a deleted Lease.
     OldUid,
     /// The server answered 409, although no state of the Lease conflicts with the request.
     FalseRefusal,
@@ -54,7 +54,7 @@ pub(crate) enum Kind {
     Missed,
     /// A watcher received an event twice or out of order.
     Twice,
-    /// A watch got 410 for a version that is still in the watch window.
+    /// A watch got 410 for a version that is still in the watch window (the last events, which the server must keep).
     Gone,
     /// The server violated the protocol, did not start, did not answer, acknowledged no write, or ended by itself or
     /// with an error status.
@@ -116,7 +116,7 @@ struct Current {
     /// The last state. After a deletion, the state before the deletion, with the version of the deletion.
     seen: Seen,
     is_deleted: bool,
-    /// When a response or event first showed the state that created the Lease.
+    /// When a response or event first showed the Lease after its creation.
     created_known: Nanos,
 }
 
@@ -136,7 +136,8 @@ pub(crate) struct Checker {
     versions: Vec<u64>,
     uids: HashSet<u128, RandomState>,
     watchers: Vec<watchers::Cursor>,
-    /// Size of the server's event log, in events. A watch that is behind by no more events must resume without 410.
+    /// Size of the server's event log, in events. A watch that is behind by at most this many events must resume
+    /// without 410.
     window: usize,
     boundary: u64,
     /// Of the writes so far, the latest send time, with the version of that write.

@@ -1,4 +1,5 @@
-//! Checks of reads and refusals: what each response says was true at some moment between request and response.
+//! Checks of reads and refusals: what a response says must have been true at some moment between the request and the
+//! response.
 
 use super::replay::Point;
 use super::{Checker, Epoch, Kind, Timelines, explain};
@@ -45,7 +46,8 @@ impl Checker {
         self.complain(Kind::StaleRead, format!("{}: but {known}", explain::op(op)));
     }
 
-    /// Checks that a list's version is not lower than any version that a client had seen before the request.
+    /// Checks that a list's version is at least the highest version that any response or event had shown before the
+    /// request for the list.
     fn check_list_time(&mut self, op: &Op, version: u64, global: &[(u64, Nanos)]) {
         let known = global.partition_point(|(_, known)| *known < op.begin);
         let least = known.checked_sub(1).and_then(|index| global.get(index)).map_or(0, |(version, _)| *version);
@@ -71,8 +73,8 @@ fn conflicts(point: &Point, action: Action) -> bool {
     }
 }
 
-/// Returns all versions of the epoch in order. Each has the time when a client first saw this version or a higher one:
-/// from then on, reads must include the version.
+/// Returns all versions of the epoch in order. Each has the time when a response or event first showed this version or
+/// a higher one: from then on, reads must include the version.
 fn known_versions(timelines: &Timelines) -> Vec<(u64, Nanos)> {
     let points = timelines.values().flat_map(|points| points.iter().skip(1));
     let mut global: Vec<_> = points.map(|point| (point.version, point.known)).collect();

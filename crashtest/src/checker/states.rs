@@ -23,8 +23,8 @@ struct Source<'a> {
 }
 
 impl Checker {
-    /// Collects the states of the epoch, in the order of their versions. States of earlier epochs are compared with the
-    /// facts about their versions.
+    /// Collects the states of the epoch, in the order of their versions. States of earlier epochs are compared with
+    /// what the checker has kept of their versions (`Fact`).
     pub(super) fn gather(&mut self, epoch: &Epoch) -> Vec<State> {
         let mut states = Map::<u64, State>::default();
         for op in &epoch.ops {

@@ -118,7 +118,7 @@ fn an_unknown_operation_may_have_had_no_effect() {
 fn a_lost_acknowledged_write_is_found() {
     assert_found(Kind::Lost, |history| history.list().clear());
     assert_found(Kind::Lost, |history| *history.list() = vec![seen(A, 12, 2, 2)]);
-    // The change to the correct history: the list at its end still shows B, although an event shows B's deletion.
+    // The broken history: the list at its end still shows B, although an event shows B's deletion.
     assert_found(Kind::Lost, |history| history.list().push(seen(B, 13, 4, 1)));
     assert_found(Kind::Lost, |history| drop(history.watched[0].remove(4)));
     assert_found(Kind::Lost, |history| {
@@ -133,18 +133,18 @@ fn an_invented_state_is_found() {
     assert_found(Kind::Invented, |history| history.list().push(seen(other, 9, 9, 1)));
     assert_found(Kind::Invented, |history| history.op(6).outcome = Outcome::Conflict);
     assert_found(Kind::Invented, |history| history.op(5).outcome = Outcome::NotFound);
-    // The change: client 1 sent the PUT, but the state that it wrote names client 2 as the holder.
+    // The broken history: client 1 sent the PUT, but the state that it wrote names client 2 as the holder.
     assert_found(Kind::Invented, |history| history.op(2).client = 1);
-    // The change: operation 6 was sent at 126, but an event at 125 shows its effect.
+    // The broken history: operation 6 was sent at 126, but an event at 125 shows its effect.
     assert_found(Kind::Invented, |history| history.op(6).begin = 126);
-    // The change: operation 6 took effect twice, at the versions 15 and 16.
+    // The broken history: operation 6 took effect twice, at the versions 15 and 16.
     assert_found(Kind::Invented, |history| {
         let again = seen(A, 16, 6, 2);
         history.watched.iter_mut().for_each(|entries| entries.push(event(EventKind::Modified, again, 130)));
         history.op(Op::BOUNDARY).outcome = Outcome::List { version: 16, items: vec![again] };
         history.epoch.boundary = 16;
     });
-    // The change: the response to operation 2 shows a state of operation 7.
+    // The broken history: the response to operation 2 shows a state of operation 7.
     assert_found(Kind::Invented, |history| history.op(2).outcome = Outcome::Lease(seen(A, 12, 7, 2)));
 }
 
@@ -177,12 +177,12 @@ fn stale_reads_are_found() {
 #[test]
 fn writes_that_violate_their_precondition_are_found() {
     assert_found(Kind::Precondition, |history| history.op(2).action = Action::Put { key: A, from: 10 });
-    // The change: one Lease is deleted twice.
+    // The broken history: one Lease is deleted twice.
     assert_found(Kind::Precondition, |history| {
         let again = Op { id: 9, ..history.op(5).clone() };
         history.add(again);
     });
-    // The change: a Lease that exists is created.
+    // The broken history: a Lease that exists is created.
     assert_found(Kind::Precondition, |history| {
         history.op(2).action = Action::Create(A);
         history.watched.iter_mut().for_each(|entries| {
@@ -201,7 +201,7 @@ fn a_reused_uid_is_found() {
         history.op(Op::BOUNDARY).outcome = Outcome::List { version: 16, items };
         history.epoch.boundary = 16;
     });
-    // The change: a deleted Lease is patched.
+    // The broken history: a deleted Lease is patched.
     assert_found(Kind::OldUid, |history| {
         let again = seen(B, 16, 9, 1);
         history.add(op(9, Action::Patch(B), 150, 160, Outcome::Lease(again)));

@@ -1,4 +1,4 @@
-//! Processor time and memory of server and generator during a bench.
+//! Processor time of server and generator, and memory of the server, during a bench.
 
 use super::phase::Phase;
 use super::tally::Tally;
@@ -11,8 +11,9 @@ pub(super) struct Accounts {
     server_pids: Vec<u32>,
     /// The measured time, and the processor time used in it.
     pub(super) window: Window,
-    /// Memory of the server at four times: the start of the run, the start of Attaching, the end of Attaching, the end
-    /// of Measuring. `None` without `--pid`, or if the bench skips the phase.
+    /// Memory of the server at four times: the start of the run, the start and the end of Attaching (the phase that
+    /// opens watches and idle connections), and the end of Measuring. `None` without `--pid`, or if the bench skips the
+    /// phase.
     pub(super) memory: [Option<Memory>; 4],
 }
 

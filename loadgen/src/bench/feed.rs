@@ -65,8 +65,8 @@ impl Feed {
         self.pace.as_ref().filter(|_| !self.is_blocked && self.is_loaded(course, recorder)).map(Pace::due)
     }
 
-    /// Whether a request that was due before the end of the measured time has not been sent. Requests that were due
-    /// before the measured time count too: requests are sent in the order of their due times.
+    /// Whether a request that was due before the end of the measured time has not been sent. Requests due before the
+    /// measured time count too, since they must be sent first: requests are sent in the order of their due times.
     pub(super) fn is_owed(&self, recorder: &Recorder) -> bool {
         self.pace.as_ref().is_some_and(|pace| recorder.is_over(pace.due()))
     }
@@ -186,7 +186,7 @@ impl Feed {
             (_, Verb::Echo | Verb::Renew) if is_loaded => Ask::Put,
             (_, Verb::Read) if is_loaded => Ask::Read,
             (Phase::Measuring, Verb::Create) => Ask::Post,
-            // A list that has begun is also counted, so none begins after the measured time.
+            // Every list that has begun is awaited and counted. So no list begins after the measured time.
             (Phase::Measuring, Verb::List) => {
                 let is_over = work.done() > 0 && course.is_long(cx.now);
                 return (!is_over).then_some((0, Ask::List));
@@ -210,8 +210,9 @@ impl Feed {
         Some((lease, ask))
     }
 
-    /// Encodes a request on a lane; false if the server accepts no more requests now. The Lease of a request that was
-    /// not sent stays busy, since [`Requests::write`] has already changed its `renewTime`.
+    /// Encodes a request on a lane; false if the server accepts no more requests now. The lane then sends the request
+    /// later. Until then its Lease stays busy, so that no other request for it is chosen: [`Requests::write`] has
+    /// already changed its `renewTime`.
     fn send(&mut self, lane: &mut Lane, tag: Tag, work: &mut Work, cx: FeedContext<'_>) -> bool {
         let now_us = self.epoch_us + cx.now / 1_000;
         let request = self.requests.write(tag, &mut work.leases, now_us);

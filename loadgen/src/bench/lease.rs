@@ -413,7 +413,8 @@ mod tests {
         assert!(leases.begin(0) && !leases.begin(1));
     }
 
-    /// Builds a Lease in protobuf, parses it with the server's codec, and encodes it again with a resourceVersion.
+    /// The test plays the server: the server's codec parses the Lease of a request, and encodes it with a
+    /// resourceVersion for the response.
     #[test]
     fn a_protobuf_lease_is_renewed_in_place() {
         use coordination_apiserver::codec::protobuf::{decode_lease, encode_lease_into};

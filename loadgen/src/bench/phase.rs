@@ -1,6 +1,7 @@
 //! The phases of a bench, and the time and progress of the present phase.
 //!
-//! Most benches skip some of these phases. In the bench `resume`, Measuring follows Writing: the watchers resume in it.
+//! Most benches skip some of these phases. In the bench `resume`, Measuring follows Writing, and the watchers resume in
+//! Measuring.
 //!
 //! ```text
 //!   Connecting ─▶ Preparing ─▶ Asking ─▶ (Writing) ─▶ Attaching ─▶ Warming ─▶ Measuring ─▶ Draining ─▶ report

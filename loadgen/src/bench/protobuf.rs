@@ -16,7 +16,7 @@ pub(super) fn spread(micros: u64) -> u64 {
     second * 1_000_000 + NANOS_LONG_US + rest * (1_000_000 - NANOS_LONG_US) / 1_000_000
 }
 
-/// Lowest number of microseconds whose nanoseconds have more than 28 bits, which is more than a varint of four bytes.
+/// Lowest number of microseconds whose nanoseconds have more than 28 bits. A varint of four bytes has only 28 bits.
 const NANOS_LONG_US: u64 = (1_u64 << 28).div_ceil(1_000);
 
 /// Appends the fields of a `MicroTime`: seconds and nanoseconds.

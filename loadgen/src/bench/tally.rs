@@ -26,8 +26,8 @@ impl Tally {
     }
 
     /// Counts events that arrived at `now`. `delays_ns` returns the delay of each event whose renewal has a known send
-    /// time. A delay belongs to the measured time if the event arrived after its start, and the renewal was sent before
-    /// its end.
+    /// time. A delay belongs to the measured time if the event arrived after the measured time began, and the renewal
+    /// was sent before it ended.
     pub(super) fn heard(&mut self, events: u64, delays_ns: impl Iterator<Item = u64>, now: u64) {
         self.recorder.count(Operation::WatchEvent, events, now);
         let window = self.recorder.window();

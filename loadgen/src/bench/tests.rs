@@ -67,7 +67,8 @@ fn one_lease_has_one_request_in_flight() {
     assert!(table.contains(" 1 connection with up to 1 request in flight on each"), "{table}");
 }
 
-/// The driver checks phases every 10 ms. A measured time of less than 8 ms shows that it ends when the work is done.
+/// The driver checks phases every 10 ms. So a measured time of less than 8 ms shows that the measurement ended with the
+/// work, without waiting for such a check.
 #[test]
 fn the_measurement_of_finite_work_ends_with_the_work() {
     for flags in ["create", "resume --watchers 2"] {

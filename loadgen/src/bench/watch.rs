@@ -265,8 +265,8 @@ pub(super) fn watch_target(collection: &str, name: Option<u32>, from: u64) -> St
 }
 
 /// On each connection, one in this many watchers parses the content of its events, from the first watcher on. If all
-/// watchers did, the generator would use too much processor time. In HTTP/1.1 all do, with one watcher on each
-/// connection.
+/// watchers did, the generator would use too much processor time. Over HTTP/1.1 each connection has one watcher, so all
+/// watchers parse their events.
 const LOOKS_EVERY: usize = 8;
 /// Maximum length of a response's body or of an event in an error message, in bytes.
 const WORDS_BYTES_MAX: usize = 300;

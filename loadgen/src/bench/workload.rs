@@ -227,8 +227,8 @@ impl Bench {
         if matches!(next, Phase::Preparing | Phase::Asking | Phase::Writing | Phase::Measuring) {
             self.work.restart();
         }
-        // Each phase begins with a new start of the feed, with two exceptions. The load of the warm-up continues in the
-        // measured time. After the measured time, requests that were due in it may remain to be sent.
+        // The feed, which chooses the requests, starts anew in each phase, with two exceptions. The load of the warm-up
+        // continues in the measured time. After the measured time, requests that were due in it may remain to be sent.
         if (before, next) != (Phase::Warming, Phase::Measuring) && next < Phase::Draining {
             self.feed.restart(&mut self.connections.lanes, now);
         }

@@ -163,8 +163,8 @@ fn push_over_time(out: &mut String, summary: &Summary<'_>) {
         class,
         runs: steps(groups.iter().map(|group| (time_of(group), group.iter().filter_map(value).reduce(worst)))),
     };
-    // A point of a plot stands for a group of spans. Its note describes the span of the group that has the greatest
-    // latency.
+    // A point of a plot stands for a group of spans (seconds of the run). The point's note describes the span that has
+    // the greatest latency in the group.
     let notes = |words: &dyn Fn(&Span) -> String, latency: &dyn Fn(&Span) -> Option<f64>| -> Vec<(f64, f64, String)> {
         let latency = |span: &Span| latency(span).unwrap_or(0.0);
         let note = |group: &&[Span]| {
@@ -300,7 +300,8 @@ fn limit_words(summary: &Summary<'_>) -> String {
         Some(Limit::Generator) => "the generator",
         Some(Limit::Server) => "the server",
         None if !summary.is_measured() => "unknown",
-        // The limit counts only the server's busiest process. But several of its processes may use up a core together.
+        // The limit considers only the busiest process of the server. But several processes of the server may use up a
+        // core together.
         None if server.is_none() || summary.window.server_share() >= Some(BUSY_SHARE) => {
             "not the generator, perhaps the server"
         }
@@ -315,8 +316,8 @@ fn limit_words(summary: &Summary<'_>) -> String {
     [Some(limit.to_owned()), server, share, late, crowded].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the spans that plots show, from the start of the measured time. Very short spans at the end are left out. A
-/// long wait for late responses is shown.
+/// Returns the spans (seconds of the run) that plots show, from the start of the measured time. Very short spans at the
+/// end are left out. A long wait for late responses after the measured time is shown.
 fn plotted(spans: &[Span]) -> &[Span] {
     let from = spans.iter().position(|span| span.is_measured).unwrap_or(spans.len());
     let spans = spans.get(from..).unwrap_or_default();
@@ -525,8 +526,8 @@ mod tests {
         assert!(!page.contains("server</span>"), "its processor time is not known: {page}");
     }
 
-    /// With `--pid`, the share is that of the whole measured time. With `--metrics`, it is that of the seconds in which
-    /// it was told.
+    /// With `--pid`, the page shows the server's share of the whole measured time, which is unknown if a process ended.
+    /// With `--metrics`, it shows the share of the seconds in which the server reported one.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_server_that_ended_early_has_no_share() {

@@ -1,6 +1,6 @@
-//! The clients of the server in memory. Their nodes renew Leases as kubelets do: with the object in the last response
-//! and a new `renewTime`. A request is encoded once, and only its changing bytes are overwritten later. So the server
-//! does almost all of the counted work.
+//! The clients of the measured server, which runs in this process. Their nodes renew Leases as kubelets do: with the
+//! object in the last response and a new `renewTime`. A request is encoded once, and only its changing bytes are
+//! overwritten later. So the server does almost all of the counted work.
 
 use crate::world::World;
 use coordination_apiserver::hpack::{Encoder, FieldName, Indexing};
@@ -33,7 +33,7 @@ impl Format {
     }
 }
 
-/// A client of the server in memory, with one connection.
+/// A client of the measured server, with one connection.
 #[derive(Debug)]
 pub struct Client {
     version: Version,
@@ -43,7 +43,7 @@ pub struct Client {
     stream: u32,
 }
 
-/// One request, or several requests that are sent together. It can be sent repeatedly.
+/// One request, or several requests that are sent together. The same value can be sent repeatedly.
 #[derive(Debug)]
 pub struct Request {
     bytes: Vec<u8>,
@@ -199,7 +199,7 @@ fn push_frame(out: &mut Vec<u8>, streams_at: &mut Vec<(usize, u32)>, kind: u8, f
 pub struct Node {
     format: Format,
     renewal: Request,
-    /// Offset in the body of the part of `renewTime` that changes, in bytes.
+    /// Offset of the changing part of `renewTime` in the body, in bytes.
     renew_at: usize,
     /// Number of renewals sent. It determines the next `renewTime`, so each renewal changes the Lease.
     count: u32,

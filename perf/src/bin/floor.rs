@@ -1,6 +1,6 @@
-//! The least that an HTTP/1.1 server with one mio event loop costs: the floor of a comparison with the API server. This
-//! server answers every request with the body of the request. It parses only as much as it needs to find the request's
-//! end.
+//! A minimal HTTP/1.1 server with one mio event loop. Its costs are the floor for a comparison with the API server: the
+//! least that such a server costs. It answers every request with the body of the request, and parses only as much as it
+//! needs to find the request's end.
 //!
 //!     perf-floor PORT
 //!

@@ -41,7 +41,7 @@ struct Buggy<E> {
 
 /// One in this many commits is dropped, with [`Bug::BatchDropped`].
 const DROPPED_ONE_IN: u8 = 20;
-/// Number of commits after which withheld chunks are stored with the next commit, with [`Bug::ManifestBeforeChunks`].
+/// Interval, in commits, at which the withheld chunks are stored, with [`Bug::ManifestBeforeChunks`].
 const WITHHELD_COMMITS: u64 = 40;
 
 impl<E: Engine> Buggy<E> {

@@ -23,7 +23,7 @@ pub enum Bug {
     DryRunDone,
     /// An event of a watch becomes a bookmark.
     EventLost,
-    /// A failed sync is retried, and the retry is reported as a success.
+    /// A failed sync is retried. The retry reports success, although it makes nothing durable.
     FailedSyncRetried,
     /// A commit that found no space on the device is reported as done.
     FullDiskIgnored,
@@ -35,7 +35,7 @@ pub enum Bug {
     SnapshotMissesChange,
     /// A read returns the response to an earlier read of the same target.
     StaleRead,
-    /// A start reads the last entry with its end torn off.
+    /// A start of the server reads the last entry without its last byte, as after a torn write.
     TornEndAccepted,
     /// A truncation also removes entries that no snapshot covers.
     TruncationTooFar,
@@ -51,7 +51,8 @@ pub enum Bug {
     WrongOrder,
     /// etcd acknowledges an entry to its writer and then loses the entry.
     AnswerBeforeQuorum,
-    /// A barrier returns the position of the last delivered entry, without a read of etcd.
+    /// A barrier (a replica's query for the last position in etcd) returns the position of the last delivered entry,
+    /// without a read of etcd.
     BarrierSkipped,
     /// The watch of etcd delivers an entry twice, at two positions.
     EntryDeliveredTwice,
@@ -63,7 +64,7 @@ pub enum Bug {
     OwnEntryEarly,
     /// Each start of a replica uses the same writer name, and so the same sequence numbers of entries.
     SequenceReused,
-    /// An append whose effect in etcd happens twice is applied twice.
+    /// An append that takes effect in etcd twice is also stored and applied twice.
     DuplicateApplied,
     /// A replica does not detect that its watch lost an entry.
     GapNotNoticed,

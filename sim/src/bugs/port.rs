@@ -1,4 +1,4 @@
-//! Deliberate bugs in the commands that the journal sends to its worker.
+//! A deliberate bug in the commands that the journal sends to its worker, the code that writes the store.
 
 use super::Bug;
 use crate::clients::{auditor, crud, election, kubelet};

@@ -58,7 +58,7 @@ fn can_be_present(timeline: &Timeline, op: &Op) -> bool {
             return true;
         }
     }
-    // A write without a response may have created the Lease, and no client has seen it since.
+    // A write without a response may have created the Lease, although no client has seen it. Then a 409 is correct too.
     let known = last_known(timeline, op);
     known.is_none_or(|known| known.is_deleted)
         && !timeline.is_covered(known.map_or(0, |known| known.version), timeline.last_version())

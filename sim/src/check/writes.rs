@@ -75,7 +75,7 @@ fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, comp
         match base {
             Base::Version(base) if there.is_none_or(|there| there.version != base) => {
                 // If no watcher has seen every version between the two states, a state that no client saw may lie
-                // between them. Then only a previous version that is not below `base` proves the loss.
+                // between them. Then only a previous version of `base` or higher proves the loss.
                 if from >= base || is_whole {
                     complaints.push(format!(
                         "version {version} of {name} was made from {base}, but the version before it is {from}: \

@@ -60,8 +60,8 @@ async fn retry_update(client: &mut Client, key: &Key, mut base: Value) -> Option
     None
 }
 
-/// Returns the node's Lease, and whether this call created it. Creates a Lease that does not exist. Returns `None` if
-/// the run ends before that.
+/// Returns the node's Lease, and whether this call created it. Creates a Lease that does not exist, and repeats failed
+/// requests. Returns `None` if the run ends first.
 async fn ensure(client: &mut Client, key: &Key) -> Option<(Value, bool)> {
     let mut wait_us = 100 * MS;
     loop {

@@ -153,7 +153,8 @@ impl Client {
             },
         };
         let outcome = match outcome(&answer) {
-            // A replica repeats commands. One that etcd accepted before it was full may still take effect.
+            // A replica repeats a command that got no response from etcd. If etcd refuses the repeated command as full,
+            // the first one may still take effect.
             Outcome::Refused(507) if self.context.sim.swarm.replicas > 0 => Outcome::Unknown,
             outcome => outcome,
         };

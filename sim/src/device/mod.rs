@@ -57,7 +57,8 @@ pub struct Faults {
     pub syncs_lie: bool,
     /// State of the page cache after a failed sync.
     pub failed_syncs: FailedSyncs,
-    /// Whether a failed sync is retried, and the retry covers only later writes: a deliberate bug.
+    /// Whether a failed sync is retried, and the retry reports success although it makes nothing durable: a deliberate
+    /// bug.
     pub retries_syncs: bool,
     /// Whether the power has failed during an operation of this start.
     pub has_crashed: bool,
@@ -331,7 +332,7 @@ impl StoreFile for Backend {
         let state = &mut *self.device.state();
         if state.faults.failed_syncs != FailedSyncs::Forgotten {
             state.cache.clone_from(&state.durable);
-            // The sync of a deliberate bug leaves dirty pages, which the page cache keeps.
+            // With [`Faults::syncs_lie`], the sync above has left dirty pages. The page cache keeps dirty pages.
             state.unsynced.iter().for_each(|change| change.apply(&mut state.cache));
         }
         Ok(())

@@ -114,7 +114,7 @@ impl Sim {
     fn latency_us(&self) -> u64 {
         let max_us = self.swarm.latency_us_max;
         self.random(|random| {
-            // In a run with a slow network, data rarely takes seconds to arrive.
+            // In a run with a slow network, one delivery in 200 may take seconds.
             if self.swarm.has_slow_net && random.u16(..200) == 0 {
                 random.u64(..4 * super::SECOND)
             } else {

@@ -18,7 +18,8 @@ pub(super) struct Conn {
     credentials: Credentials,
     input: ByteBuf,
     output: Vec<u8>,
-    /// Watchers that have events, but were passed over because the output was full. [`Conn::flush`] unparks them.
+    /// Parked watchers: they have events, but were passed over because the output was full. [`Conn::flush`] unparks
+    /// them once the output has space.
     behind: Vec<WatcherKey>,
     /// Whether the next turn of the event loop must serve the connection.
     pub(super) is_ready: bool,
@@ -85,7 +86,8 @@ impl Conn {
         }
     }
 
-    /// Serves the connection's long request, and runs a step of its list or its deletion of a collection.
+    /// Serves the connection's long request (with a long body, or for a large Lease). Also runs a step of the
+    /// connection's list or deletion of a collection.
     pub(super) fn do_long_work(&mut self, link: LinkId, service: &mut Service, now: Now) {
         if self.protocol.has_long_request() {
             self.step(link, service, now, Protocol::serve_long_request);

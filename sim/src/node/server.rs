@@ -45,7 +45,7 @@ pub(super) struct Server {
 
 /// Maximum size of the events in the event log, in bytes.
 const WINDOW_BYTES: usize = 1 << 24;
-/// Number of discarded states of Leases that are freed in a turn of the event loop.
+/// Maximum number of discarded states of Leases that a turn of the event loop frees.
 const DISCARDED_PER_TURN: usize = 64;
 /// Name of the store in messages.
 const STORE: &str = "store";
@@ -82,7 +82,8 @@ impl Server {
         let mut config = Config { is_shared: device.is_none(), ..Config::new(STORE, sim.wall_us()) };
         config.limits = Limits {
             batch_changes_max: sim.swarm.batch_changes_max,
-            // A run has at most 15 writers, so almost no batch reaches the server's own minimum of 16 changes.
+            // The minimum size of a batch that the journal may hold back for more changes. A run has at most 15
+            // writers, so almost no batch would reach the server's own minimum of 16 changes.
             gathered_changes_min: 2,
             waiting_changes_max: sim.swarm.waiting_changes_max,
             snapshot_bytes_min: sim.swarm.snapshot_bytes_min,

@@ -1,4 +1,5 @@
-//! Documents that do not change while the process runs. The entity tag of each document is a hash of its JSON text.
+//! The documents of discovery, OpenAPI and `/version`, which do not change while the process runs. The entity tag of
+//! each document is a hash of its JSON text.
 
 use super::Reply;
 use crate::codec::Format;
@@ -114,8 +115,8 @@ fn validated(hash: &str, body: &Bytes, head: &RequestHead<'_>, content_type: &'s
     response
 }
 
-/// Whether the `If-None-Match` field contains `hash`. The comparison is weak: it ignores the prefix `W/` of an entity
-/// tag.
+/// Whether the `If-None-Match` field contains `hash` or `*`. The comparison is weak: it ignores the prefix `W/` of an
+/// entity tag.
 fn is_known(hash: &str, head: &RequestHead<'_>) -> bool {
     let mut is_known = false;
     head.fields.for_each(&mut |name, value| {

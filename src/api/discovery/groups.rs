@@ -10,8 +10,8 @@ use crate::resource::{ApiVersion, CANARY_API_VERSION, GROUP, KIND, RESOURCE};
 
 const SINGULAR: &str = "lease";
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// `storageVersionHash` of kube-apiserver's built-in Lease API. This server stores Leases in the same API version,
-/// `v1`.
+/// `storageVersionHash` of kube-apiserver's built-in Lease API. This server also stores Leases in the API version `v1`,
+/// so the hash is the same.
 const STORAGE_VERSION_HASH: &str = "gqkMMb/YqFM=";
 
 /// Returns the document of `/apis`.

@@ -1,9 +1,9 @@
 //! `/healthz`, `/livez` and `/readyz`: named checks, and the report of their results in kube-apiserver's format
 //! (Kubernetes, "API health endpoints").
 //!
-//! A check is a stored result and not a function, since a probe must not wait for a function. The owner of a check sets
-//! its result. The check `ping` always passes: any response shows that the event loop runs. The check `shutdown` of
-//! `/readyz` fails while the server stops.
+//! A check is a stored result and not a function, so that a probe never waits. The owner of a check sets its result.
+//! The check `ping` always passes: any response shows that the event loop runs. The check `shutdown` of `/readyz` fails
+//! while the server stops.
 
 use crate::form::Response;
 use crate::go::quote::go_quoted;

@@ -35,7 +35,8 @@ const CHECK_MS: u64 = 50;
 pub(super) struct Copier {
     changes: BuiltInChanges,
     imports: Imports,
-    /// Id of the command's request for the current phase; `None` while the copier is inactive.
+    /// Id of the request by which a command (`takeover` or `rollback`) asked for the current phase; `None` while the
+    /// copier is inactive.
     asked: Option<CompactString>,
     /// Whether a list of all built-in Leases has arrived in this phase.
     has_listed: bool,

@@ -1,4 +1,4 @@
-//! Encodes Leases of the table for built-in storage.
+//! Encodes Leases of the table for built-in storage (kube-apiserver's own storage of Leases).
 
 use crate::api::identity::is_own;
 use crate::codec::protobuf::encode_lease_into;
@@ -28,11 +28,12 @@ pub(super) struct Encoding {
 impl Encoding {
     /// Begins with the current version of the table. Later changes have no effect on the encoded Leases.
     pub(super) fn begin(table: &Table, includes_nodes: bool) -> Self {
-        // A growing vector would copy all its Leases within one step.
+        // The vector has room for all Leases from the start. A growing vector would copy all its Leases within one
+        // step.
         Self { copy: table.copy(), includes_nodes, leases: Vec::with_capacity(table.len()) }
     }
 
-    /// Encodes the next Leases. Returns [`Stepped::Done`] if no Lease is left.
+    /// Encodes the next Leases. Returns [`Stepped::Done`] once all Leases are encoded.
     pub(super) fn step(&mut self, table: &Table) -> Stepped {
         let Self { copy, includes_nodes, leases } = self;
         let mut bytes = 0;

@@ -1,8 +1,8 @@
 //! Decides when the server writes its Leases to built-in storage (kube-apiserver's own storage of Leases), during and
 //! after a takeover. To feed a Lease means to write its current state from the table to built-in storage.
 //!
-//! During a takeover, some clients write to this server and others to kube-apiserver. Each round of the worker then
-//! feeds all renewals that built-in storage lacks.
+//! During a takeover, some clients write to this server and others to kube-apiserver. The worker then copies Leases in
+//! rounds. Each round feeds all renewals that built-in storage lacks.
 //!
 //! If a client opened a watch at kube-apiserver before the takeover, that watch reads built-in storage until it times
 //! out. While such watches may be open, the server feeds each renewal within [`RENEWAL_MS`]. kube-controller-manager
@@ -41,12 +41,12 @@ pub(super) struct Feed {
     /// Key of the first Lease that [`Feed::take_in`] has yet to queue, although the Lease has not changed; `None` if no
     /// such Lease remains.
     unqueued: Option<String>,
-    /// Time at which each Lease is due to be written to built-in storage, in ms. A hash table of all Leases would delay
-    /// all requests when it grows.
+    /// Time at which each Lease is due to be written to built-in storage, in ms. The map is ordered, since a hash table
+    /// of all Leases would delay all requests when it grows.
     due: BTreeMap<Key, u64>,
     /// The entries of `due`, ordered by time. The queue also contains outdated entries, which `due` no longer has.
     queue: BinaryHeap<Reverse<(u64, Key)>>,
-    /// Leases that the current command of the worker writes.
+    /// Leases in the worker's current write to built-in storage.
     under_way: Vec<Key>,
 }
 
@@ -61,8 +61,8 @@ impl Feed {
     /// Queues each Lease that the table has changed since the last call. A renewed Lease is due after `renewal_ms`;
     /// with `None`, a renewal queues nothing. Any other change is due at once. At the first call, and after the event
     /// log has dropped a change since the last call, built-in storage may lack the state of any Lease. This call and
-    /// the next ones then also queue all Leases, at most [`UNCHANGED_PER_CALL`] in each call. They are due at once. A
-    /// call reads at most [`CHANGES_PER_CALL`] changes, and leaves the others for the next call.
+    /// the next ones then also queue all Leases, at most [`UNCHANGED_PER_CALL`] in each call. These Leases are due at
+    /// once. A call reads at most [`CHANGES_PER_CALL`] changes, and leaves the others for the next call.
     pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
         self.is_behind = false;
         let mut cursor = table.version();
@@ -106,12 +106,13 @@ impl Feed {
         }
     }
 
-    /// Records the Leases that the worker's next command writes to built-in storage.
+    /// Records the Leases in the worker's next write to built-in storage.
     pub(super) fn begin(&mut self, keys: Vec<Key>) {
         self.under_way = keys;
     }
 
-    /// Records the end of the worker's command. If `has_failed`, queues the Leases of the command again.
+    /// Records the end of the worker's write to built-in storage. If `has_failed`, queues the Leases of that write
+    /// again.
     pub(super) fn end(&mut self, has_failed: bool, now: Now) {
         let written = std::mem::take(&mut self.under_way);
         if has_failed {

@@ -1,4 +1,5 @@
-//! Imports Leases from built-in storage into the table, after a worker or a copier has read them.
+//! Imports Leases from built-in storage (kube-apiserver's own storage of Leases) into the table. The worker has read
+//! them from etcd, or the copier through kube-apiserver.
 
 use super::merge::{decode, gone, taken_in};
 use super::state::say;
@@ -24,8 +25,8 @@ const REPORT_MS: u64 = 250;
 pub(super) struct Imports {
     /// Leases that wait for their import. Each has the state that was read last.
     incoming: ReadLeases,
-    /// Start of the keys for which the table may have Leases that a complete read lacks; `None` if the table has no
-    /// such Lease.
+    /// Key from which the table's Leases have yet to be compared with the last complete read. A Lease that the read
+    /// lacks is deleted. `None` if no Lease has yet to be compared.
     unmatched: Option<String>,
     /// Leases whose imported changes are in flight in the journal: key, imported state, and ticket of the change.
     submitted: Vec<(String, Option<StoredLease>, Ticket)>,
@@ -47,8 +48,8 @@ impl Imports {
         if is_complete {
             self.unmatched = Some(String::new());
             self.unreadable.clear();
-            // The table lacks a Lease whose creation is in flight. If the read lacks the Lease too, it must be deleted
-            // after its creation.
+            // A Lease whose creation is in flight is not in the table yet, so a comparison with the table would miss
+            // it. If the read lacks the Lease too, it must be deleted after its creation.
             for (key, ..) in &self.submitted {
                 read.entry(key.clone()).or_insert(None);
             }
@@ -67,7 +68,7 @@ impl Imports {
         self.incoming.len() + self.submitted.len()
     }
 
-    /// Reports the progress of a long import to the command, through the Lease of the hand-over.
+    /// Reports the progress of a long import to the command `takeover`, in the Lease of the hand-over.
     pub(super) fn report(&mut self, table: &mut Table, storage: &mut Storage, now: Now) {
         let left = self.left();
         self.report_ms = match self.report_ms {
@@ -97,8 +98,9 @@ impl Imports {
                     return Some((key, read, ticket));
                 }
                 if !matches!(ticket.take(), Outcome::Applied(_)) {
-                    // The queue may have a later state of the Lease. If the loop below took the later state first, this
-                    // earlier state would be imported after it.
+                    // If the queue has a later state of the Lease, this earlier state is dropped. So this must happen
+                    // before the loop below. If the loop had already taken the later state, the earlier state would be
+                    // imported after it.
                     self.incoming.entry(key).or_insert(read);
                 }
                 None
@@ -151,7 +153,7 @@ impl Imports {
             Some(key) => Some((key.to_owned(), None)),
             None => self.incoming.pop_first(),
         };
-        // A Lease that was queued again may be behind the start.
+        // A Lease that was queued again may have a key before the start. The start must not move back.
         self.unmatched = match (self.unmatched.take(), &next) {
             (Some(start), Some((key, _))) => Some(start.max(format!("{key}\0"))),
             (None, _) | (_, None) => None,
@@ -184,8 +186,8 @@ impl Imports {
     }
 }
 
-/// Returns the change that imports a Lease; `None` if the table already has the same content. Built-in storage never
-/// changes this server's own Leases: identity Leases and the Leases of the hand-over.
+/// Returns the change that imports a Lease; `None` if the table already has the same content. An import never changes
+/// this server's own Leases: the identity Leases of replicas, and the Leases that store the state of the hand-over.
 ///
 /// # Errors
 /// The reason why the stored value is not a Lease.
@@ -209,7 +211,8 @@ fn is_in_flight(storage: &Storage, key: &str) -> bool {
     storage.in_flight(namespace, name).is_some()
 }
 
-/// Whether the Lease with this key belongs to this server: an identity Lease or a Lease of the hand-over.
+/// Whether the Lease with this key belongs to this server: the identity Lease of a replica, or a Lease that stores the
+/// state of the hand-over.
 fn is_own_key(table: &Table, key: &str) -> bool {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     let found = table.find(namespace, name);

@@ -1,4 +1,4 @@
-//! Merges a Lease from built-in storage into the table.
+//! Merges a Lease from built-in storage (kube-apiserver's own storage of Leases) into this server's table.
 
 use crate::codec::json::Decoder;
 use crate::codec::protobuf;
@@ -116,7 +116,7 @@ mod tests {
             let read = decode("n/a", &StoredLease { revision: 42, value }, &mut decoder);
             assert_eq!(read, Ok(lease("h", 7_000_000, "42")));
         }
-        // Of too many labels, the decoder keeps only the first ones. So `decode` must refuse such a Lease.
+        // If a Lease has too many labels, the decoder keeps only the first ones. So `decode` must refuse such a Lease.
         let labels: Vec<_> = (0..=METADATA_ENTRIES_MAX).map(|n| format!(r#""{n}":"1""#)).collect();
         let long = format!(r#"{{"metadata":{{"labels":{{{}}}}}}}"#, labels.join(",")).into_bytes();
         for value in [&b"k8s:enc:aescbc:v1:key1:x"[..], b"k8s\0x", b"{", &long] {

@@ -67,7 +67,8 @@ use merge::is_same_term;
 use state::{HandoverState, Progress};
 use worker::Worker;
 
-/// Message of a server that has served the Leases, and now refuses writes: the APIService has named no Service since.
+/// Message of a server that refuses writes, because the APIService was deleted or named no Service after this server
+/// had begun to serve the Leases.
 const TAKEN_AWAY: &str = "the APIService was deleted or made local, so kube-apiserver has served built-in Leases: this \
                           server refuses writes until takeover is run again, even if the APIService names its Service \
                           again";
@@ -99,8 +100,8 @@ enum Mode {
     /// Clients may read Leases and renew them. Other clients still write to built-in storage, which decides who holds a
     /// lock.
     Following,
-    /// Clients may read single Leases and renew Leases. An admission policy also permits clients of built-in storage
-    /// only renewals.
+    /// Clients may read single Leases and renew Leases. Clients of built-in storage may only renew Leases too: an
+    /// admission policy of the command `takeover` refuses their other writes.
     Renewals,
     /// Clients may only read single Leases.
     Frozen,
@@ -145,7 +146,7 @@ impl Handover {
         }
     }
 
-    /// Whether the hand-over restricts the writes of clients.
+    /// Whether the hand-over restricts the writes of clients at this server.
     #[must_use]
     pub fn holds_writes(&self) -> bool {
         self.mode != Mode::Open
@@ -208,7 +209,8 @@ impl Handover {
     /// the renewal. Call this function once [`Handover::has_written`] is true.
     ///
     /// # Errors
-    /// 409 if a write in built-in storage has superseded the renewal. 504 if this replica does not know.
+    /// 409 if a write in built-in storage has superseded the renewal. 504 in [`Mode::Frozen`], since this server then
+    /// does not know.
     pub(super) fn check_renewed(&self, table: &Table, applied: &Object) -> Result<(), ApiError> {
         if !self.may_acknowledge(applied) {
             return Err(ApiError::Timeout);
@@ -344,8 +346,8 @@ impl Handover {
                 tracing::warn!("{TAKEN_AWAY}");
             }
             if self.state.phase.is_none() {
-                // Somebody has deleted the Lease of the hand-over, or only a newer release knows the phase. So no later
-                // turn continues the work.
+                // Somebody has deleted the Lease of the hand-over, or only a newer release knows the phase. No later
+                // turn calls the worker or the copier, so they stop here.
                 self.stand_by();
             }
         }
@@ -368,7 +370,7 @@ pub fn given_back() -> ApiError {
     ApiError::Expired { message: "Leases are being given back to kube-apiserver: list anew".to_owned(), next: None }
 }
 
-/// Whether an object is a Lease of the hand-over.
+/// Whether an object is a Lease that stores the state of the hand-over.
 fn is_of_handover(object: &Object) -> bool {
     let (namespace, name) = object.key().parts();
     is_lease(namespace, name)
@@ -411,7 +413,7 @@ impl Api {
         }
         if phase.is_some() && !self.storage.is_loading() {
             // After a pause of this process, its table may be behind the store, and another replica may be the active
-            // one. So a replica whose table is behind is not active.
+            // one, which copies the Leases. So a replica whose table is behind is not active.
             let is_current = self.storage.journal().is_none_or(|journal| journal.is_current(now.ms));
             let is_confirmed = self.is_confirmed(table, now);
             let is_first = |identity: &ReplicaIdentity| match self.handover.mode {

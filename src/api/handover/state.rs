@@ -64,7 +64,7 @@ impl HandoverState {
     }
 
     pub(super) fn mode(&self) -> Mode {
-        // In a phase that only a newer release knows, the command may rely on it that no client can write.
+        // If only a newer release knows the phase, its command may rely on one fact: no client can write.
         if self.unknown_phase.is_some() {
             return Mode::Frozen;
         }

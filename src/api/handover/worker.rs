@@ -1,6 +1,10 @@
 //! The worker copies Leases between the table and built-in storage (kube-apiserver's own storage of Leases in etcd).
 //! Only one replica's worker is active. To import a Lease means to copy its state from built-in storage to the table.
 //!
+//! A command (`takeover` or `rollback`) writes the phase that it requests to the Lease of the hand-over. The worker
+//! writes the step that it has reached to the same Lease. To read and write built-in storage, the worker sends commands
+//! of its own to a separate thread, the thread of built-in storage.
+//!
 //! ```text
 //!   import   read, import, report `imported`; then rounds: read, import, write the renewals made here, publish
 //!   serve    read, import, write all Leases but those of nodes, report `serving`; then write each change of a Lease,
@@ -40,11 +44,11 @@ use crate::table::Table;
 use crate::table::object::Key;
 use crate::table::snapshot::Stepped;
 
-/// Pause between two reads of built-in storage, in ms. `READ_MS` applies while the command probably runs, and
-/// `READ_LATER_MS` applies [`SWITCH_SECONDS`] after the last write of the hand-over's Lease.
+/// Pause between two reads of built-in storage, in ms. `READ_MS` applies while the command `takeover` or `rollback`
+/// probably runs, and `READ_LATER_MS` applies [`SWITCH_SECONDS`] after the last write of the hand-over's Lease.
 const READ_MS: u64 = 50;
 const READ_LATER_MS: u64 = 250;
-/// Time after the last write of the hand-over's Lease for which a command probably still runs, in seconds.
+/// Time after the last write of the hand-over's Lease during which a command probably still runs, in seconds.
 const SWITCH_SECONDS: i64 = 60;
 /// Pause after a failed command to the thread of built-in storage, before the next attempt, in ms.
 const RETRY_MS: u64 = 1_000;
@@ -69,7 +73,8 @@ pub(super) struct Worker {
     stage: Stage,
     /// The command that the thread of built-in storage carries out now; `None` if the thread is idle.
     under_way: Option<UnderWay>,
-    /// Whether the next read of built-in storage must return all Leases, and not only the changes since the last read.
+    /// Whether the next read must return all Leases of built-in storage (a complete read), and not only the changes
+    /// since the last read.
     reads_all: bool,
     imports: Imports,
     /// Leases of the last complete read that the worker has yet to compare with the table, while this server serves.
@@ -77,7 +82,7 @@ pub(super) struct Worker {
     /// The Leases for the write of the stage [`Stage::Write`], while the worker encodes them.
     encoding: Option<Encoding>,
     feed: Feed,
-    /// Progress that the worker publishes at the end of the current round.
+    /// Progress that the worker publishes in a second Lease at the end of the current round.
     round: Progress,
     /// Whether all replicas had confirmed the phase before the last read began.
     is_read_confirmed: bool,
@@ -211,7 +216,7 @@ impl Worker {
         match self.stage {
             Stage::TakeIn if self.imports.is_runnable() || !self.uncompared.is_empty() => 0,
             Stage::Write if self.under_way.is_none() && (self.encoding.is_some() || self.feed.is_filling()) => 0,
-            // The check waits only for the end of the current write.
+            // The next check of the APIService waits only until the current write ends, so the pause is short.
             Stage::Rest if self.under_way.is_some_and(|under_way| under_way.purpose == Purpose::Feed) => READ_MS,
             Stage::Rest => REST_MS,
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish if is_left => READ_LATER_MS,
@@ -246,7 +251,7 @@ impl Worker {
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
         }
-        // The result of the current command will be outdated when this replica's worker is active again.
+        // Discards a result that has already arrived. It would be outdated when this replica's worker is active again.
         while self.port.next().is_some() {
             self.under_way = None;
         }
@@ -300,7 +305,7 @@ impl Worker {
         let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
         match event {
             // After this stale read, another replica may have imported newer states of the Leases. So the read does not
-            // count.
+            // count, and the next read returns all Leases.
             BuiltInEvent::Read { .. } if is_stale => self.reads_all = true,
             BuiltInEvent::Read { leases, is_complete } => {
                 if takes_in(state) {
@@ -350,15 +355,16 @@ impl Worker {
                     self.reads_all = true;
                     self.begin(state);
                 }
-                // The stage comes first. While every write fails, the feed would otherwise leave the thread no time to
-                // check the APIService.
+                // The next attempt of the stage comes before the next feed. While every write fails, the feed would
+                // otherwise leave the thread no time to check the APIService.
                 (self.stage_ms, self.feed_ms) = (now.ms + RETRY_MS, now.ms + RETRY_MS + FEED_MS);
                 if purpose != Purpose::Feed && self.stage != Stage::Rest {
                     self.stage = Stage::Read;
                     self.reads_all |= purpose == Purpose::Read;
                 }
-                // No command waits for a check of the APIService. A message would also renew the Lease of the
-                // hand-over, so that the worker feeds renewals again.
+                // The commands `takeover` and `rollback` do not wait for a check of the APIService, so they need no
+                // message. A message would also renew the Lease of the hand-over. The worker would then feed renewals
+                // again, as after a takeover.
                 if purpose != Purpose::Look {
                     say(table, storage, None, &why, now);
                 }
@@ -366,7 +372,7 @@ impl Worker {
         }
     }
 
-    /// Feeds the deletion of Leases that only built-in storage has. The former active replica may have died before it
+    /// Queues the deletion of Leases that only built-in storage has. The former active replica may have died before it
     /// deleted such a Lease there.
     fn compare(&mut self, table: &Table, now: Now) {
         for _ in 0..COMPARED_PER_TURN {
@@ -423,8 +429,8 @@ impl Worker {
         }
     }
 
-    /// Removes the due Leases from the queue, and returns their states for built-in storage. Records that the worker
-    /// writes them.
+    /// Removes the due Leases from the queue, and returns their states for built-in storage. Records that the worker's
+    /// next command writes these Leases.
     fn take_fed(&mut self, table: &Table, is_serving: bool, now: Now) -> Vec<Wanted> {
         let (mut keys, mut leases) = (Vec::new(), Vec::new());
         while leases.len() < FEED_LEASES_MAX && self.feed.is_due(now) {
@@ -439,13 +445,14 @@ impl Worker {
         leases
     }
 
-    /// Writes the Leases that the phase requires: in `serve` all Leases but those of nodes, otherwise all Leases. Sends
-    /// the command only after some calls, once all Leases are encoded. The write has the Leases at the version of the
-    /// table at the first call.
+    /// Writes the Leases that the phase requires: in `serve` all Leases but those of nodes, otherwise all Leases. Each
+    /// call encodes some of the Leases. The call that encodes the last ones sends the command. The write contains all
+    /// Leases at the version that the table had at the first call.
     fn write(&mut self, state: &HandoverState, table: &Table) {
         let is_everything = matches!(state.phase, Some(Phase::Undo | Phase::Freeze));
         let mut encoding = self.encoding.take().unwrap_or_else(|| {
-            // Clients may delete Leases as soon as this write is reported. The feed must not miss such a deletion.
+            // Clients may delete Leases as soon as the worker has reported this write. So that no deletion is missed,
+            // the feed reads all changes from this version of the table on.
             self.feed.start(table.version());
             Encoding::begin(table, is_everything)
         });
@@ -497,10 +504,12 @@ impl Worker {
         let has_watches = state.since.is_some_and(|since| now.wall.0 < since.saturating_add(WATCH_SECONDS_MAX));
         self.feed.take_in(table, has_watches.then_some(RENEWAL_MS), now);
         if self.feed.is_behind() {
-            // The next turn reads on. Otherwise the event log could drop changes before the feed has read them.
+            // The next turn reads the remaining changes. Otherwise the event log could drop changes before the feed has
+            // read them.
             self.feed_ms = now.ms;
         }
-        // A write of all Leases that is still encoded has older states. So it must come before the next write.
+        // While the worker encodes all Leases for a write, that write has older states than the feed. So it must come
+        // first.
         if self.under_way.is_some() || self.encoding.is_some() {
             return;
         }

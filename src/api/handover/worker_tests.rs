@@ -1,4 +1,5 @@
-//! Tests of the worker. Each test answers the worker's commands itself, in place of the thread of built-in storage.
+//! Tests of the worker. Each test answers the worker's commands itself, in place of the thread that reads and writes
+//! built-in storage (kube-apiserver's own storage of Leases in etcd).
 
 use super::encode::LEASES_PER_STEP;
 use super::state::HandoverState;
@@ -16,7 +17,8 @@ use crate::updates::UpdateSender;
 use compact_str::format_compact;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// A worker with its table. The table has the Leases `l0000`, `l0001` and so on, and the Lease of the hand-over.
+/// A worker with its table, and the queues to and from the fake thread of built-in storage. The table has the Leases
+/// `l0000`, `l0001` and so on, and the Lease of the hand-over.
 struct Rig {
     worker: Worker,
     commands: UnboundedReceiver<BuiltInCommand>,
@@ -37,7 +39,7 @@ impl Rig {
         Self { worker: Worker::new(port), commands, events, table, state: HandoverState::default(), now_ms: 0 }
     }
 
-    /// Creates a worker that serves no Lease, and has read built-in storage.
+    /// Creates a rig in the step `serving`, without Leases of clients. Its worker has already read built-in storage.
     fn serving() -> Self {
         let mut rig = Self::new(0);
         rig.ask_for(Phase::Serve, Some(Step::Serving));
@@ -115,7 +117,8 @@ fn is_acquired(leases: &[Wanted], key: &str) -> bool {
 const READ_ALL: Option<BuiltInCommand> = Some(BuiltInCommand::Read { is_complete: true });
 const LOOK: Option<BuiltInCommand> = Some(BuiltInCommand::Look { api_service: None });
 
-/// Goal: a rollback writes each Lease back once, as of one version, although no turn encodes all Leases.
+/// Goal: a rollback writes each Lease back once, and all Leases at one version of the table, although no turn encodes
+/// all Leases.
 #[test]
 fn a_rollback_encodes_some_leases_in_each_turn() {
     let mut rig = Rig::new(2 * LEASES_PER_STEP);
@@ -124,7 +127,7 @@ fn a_rollback_encodes_some_leases_in_each_turn() {
     rig.answer_empty();
     assert_eq!(rig.turn(1), None);
     assert_eq!(rig.worker.due_ms(), Some(rig.now_ms), "the loop does not sleep");
-    // Another replica decided these writes before the phase.
+    // Another replica decided these writes before the phase began.
     let [first, last] = [0, 2 * LEASES_PER_STEP - 1].map(|number| format!("l{number:04}"));
     rig.acquire(&first);
     rig.acquire(&last);
@@ -183,8 +186,8 @@ fn changes_are_fed_after_the_write_of_all_leases() {
     assert!(is_acquired(&written(rig.turn(5_000)), "n/l0000"));
 }
 
-/// Goal: a replica that starts, or becomes the active one, after somebody has deleted and recreated the APIService
-/// waits for a takeover.
+/// Goal: after somebody has deleted and recreated the APIService, a replica that starts or becomes the active one does
+/// no work before the next takeover.
 #[test]
 fn a_recreated_api_service_starts_no_work() {
     let mut rig = Rig::new(1);
@@ -196,8 +199,8 @@ fn a_recreated_api_service_starts_no_work() {
     assert_eq!(rig.turn(1), READ_ALL);
 }
 
-/// Goal: the thread writes and checks only with the APIService with which a replica has served. An APIService with
-/// another UID was created after a deletion.
+/// Goal: each write and each check names the UID of the APIService with which a replica has served. An APIService with
+/// another UID was created after a deletion, so the thread must not write.
 #[test]
 fn each_write_and_check_expects_the_uid_of_the_api_service() {
     let known = Some("one".to_owned());
@@ -232,7 +235,7 @@ fn each_write_and_check_expects_the_uid_of_the_api_service() {
 }
 
 /// Goal: a server whose writes to built-in storage always fail still notices that the APIService is local. For example,
-/// it writes nothing beside encrypted Leases.
+/// its writes fail while built-in storage has encrypted Leases.
 #[test]
 fn the_api_service_is_checked_between_failed_writes() {
     let mut rig = Rig::new(1);
@@ -249,7 +252,7 @@ fn the_api_service_is_checked_between_failed_writes() {
     assert_eq!(rig.turn(1_000), LOOK);
 }
 
-/// Goal: a check of the APIService that comes due during a write of the feed follows soon after the write.
+/// Goal: if a check of the APIService comes due during a write of the feed, the check follows soon after that write.
 #[test]
 fn a_check_waits_only_for_the_end_of_a_write() {
     let mut rig = Rig::serving();
@@ -284,7 +287,8 @@ fn a_lost_api_service_ends_the_work_in_progress() {
     }
 }
 
-/// Goal: a serving server deletes each Lease that only built-in storage has. In each turn, it compares some Leases.
+/// Goal: a serving server deletes each Lease that only built-in storage has. In each turn, it compares at most
+/// `COMPARED_PER_TURN` Leases.
 #[test]
 fn unknown_leases_of_built_in_storage_are_deleted_in_steps() {
     let mut rig = Rig::new(1);

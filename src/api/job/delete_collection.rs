@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(super) struct CollectionDeletion {
     deletion: Deletion,
-    /// Leases found and not yet reported as deleted, in the order of the list.
+    /// Leases that the job has found and not yet added to the deleted Leases of the response, in the order of the list.
     doomed: VecDeque<Doomed>,
     /// Error that ends the deletion of the collection. The job reports the error once no change is in flight.
     refused: Option<JobError>,
@@ -53,7 +53,8 @@ impl CollectionDeletion {
         Self { deletion, doomed: VecDeque::new(), refused: None }
     }
 
-    /// Whether the next step must wait for changes in flight.
+    /// Whether the next step must wait for changes in flight: deletions of this job, or other writes of the same
+    /// Leases.
     pub(super) fn is_waiting(&self) -> bool {
         !self.doomed.is_empty()
     }
@@ -103,8 +104,9 @@ impl CollectionDeletion {
 
     /// Finds the next Leases to delete, as many as one step may delete.
     fn find(&mut self, found: &mut Found, table: &Table, selector: &Selector) -> Result<Stepped, JobError> {
-        // A step may delete one Lease even if other writes have used up the headroom of the event log. So the deletion
-        // of the collection always ends.
+        // The headroom is the number and bytes of events that long work may still add to the event log, before watchers
+        // have received the earlier events. A step deletes one Lease even without headroom, so the deletion of the
+        // collection always ends.
         let Headroom { events, bytes: mut bytes_left } = table.log().headroom();
         let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
         let doomed = &mut self.doomed;
@@ -121,8 +123,8 @@ impl CollectionDeletion {
 }
 
 impl Doomed {
-    /// Continues the deletion of this Lease as far as possible without a wait. If `is_refused`, submits no new change
-    /// to the journal.
+    /// Continues the deletion of this Lease as far as possible without a wait. If `is_refused`, the deletion of another
+    /// Lease has failed, and this function submits no new change to the journal.
     ///
     /// # Errors
     /// 409 if a precondition fails. Otherwise the errors of [`Storage::write`], or the error of a deletion that the

@@ -28,8 +28,8 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct Rest {
     token: ContinueToken,
-    /// Number of Leases after the page that are counted so far. Unused if the token contains the number of remaining
-    /// items.
+    /// Number of Leases after the page that are counted so far. Unused if `token` already contains the number of
+    /// remaining items.
     counted: usize,
 }
 

@@ -37,17 +37,19 @@ pub struct Job {
     /// Printer that indents the list; `None` if the client wants compact output.
     printer: Option<Printer>,
     stage: Stage,
-    /// State of the Leases that the request asks for, which determines the error if the event log has lost that state.
+    /// State of the Leases that the request asks for. It determines the error if the server can no longer restore that
+    /// state from the event log (the last changes of the table).
     state: AskedState,
     /// Data of the request, for the metrics and for an error response.
     request: Option<PendingRequest>,
-    /// Number of the hand-over's freezes when the list began; `None` if the job is no list.
+    /// Number of freezes before the list began; `None` if the job is no list. A hand-over freezes this server when
+    /// clients may no longer write to it or list its Leases.
     freezes: Option<u64>,
     /// Compression of the body; `None` if the client does not accept gzip.
     gzip: Option<Gzip>,
     /// Start of the job's time limit, in ms: its first step or its first deadline check, whichever came first.
     since_ms: Option<u64>,
-    /// Permit of a long job: its place among the concurrent long responses.
+    /// Permit of a long job: its place among the long responses in progress.
     permit: Option<Permit>,
     /// Whether the next step must wait for changes in flight: the job's own deletions, and other clients' changes of
     /// the Leases that the job must delete.
@@ -59,9 +61,11 @@ pub struct Job {
 pub enum JobError {
     /// The body cannot be compressed.
     Compression,
-    /// The event log no longer has the states of Leases that the rest of the response needs.
+    /// The event log (the last changes of the table) no longer has the states of Leases that the rest of the response
+    /// needs.
     Forgotten,
-    /// The job has taken longer than [`JOB_MS_MAX`], or the server has revoked its permit.
+    /// The job has taken longer than [`JOB_MS_MAX`], or another user needed its permit (its place among the long
+    /// responses in progress).
     Overtaken,
     /// The request fails with this error. If the head of the response is sent, the response remains incomplete.
     Refused(ApiError),
@@ -111,7 +115,7 @@ enum Stage {
     /// Sends a complete response whose body is too long to compress in one step.
     Body { head: Response, body: Bytes },
     /// The job has ended early and has released its memory. Either its deadline passed before the client had read the
-    /// response, or another user needed its permit.
+    /// response, or another user needed its place among the long responses.
     GivenUp,
     /// Sends the collected items, after [`Stage::Collect`] or [`Stage::Delete`].
     Send(Unsent),
@@ -237,7 +241,7 @@ impl Job {
     }
 
     /// Whether the next step must wait for changes in flight: the job's own deletions, and other clients' changes of
-    /// the Leases that the job must delete. A step before these changes are settled has no effect.
+    /// the Leases that the job must delete. Before the journal has settled these changes, a step has no effect.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.is_waiting
@@ -263,7 +267,8 @@ impl Job {
             Stage::Stream(list) => (&list.snapshot, usize::MAX),
             Stage::Body { .. } | Stage::GivenUp | Stage::Send(_) => return false,
         };
-        // The number of steps is unknown if the list has a selector, or if a step must count the items after the page.
+        // With a selector, or if a step must count the items after the page, the limit does not bound the number of
+        // steps. The job is then treated as if it had no limit.
         let is_page = self.selector.is_everything() && snapshot.remaining().is_some();
         snapshot.is_long(if is_page { limit } else { usize::MAX }, self.selector.share_of(JOB_KEYS_PER_STEP))
     }
@@ -296,14 +301,15 @@ impl Job {
         self.request = Some(request);
     }
 
-    /// Notes the number of the hand-over's freezes if the job is a list. Call this function before the first step.
+    /// If the job is a list, records `freezes`, the number of times that a hand-over has frozen this server so far.
+    /// Call this function before the first step.
     pub(super) fn note_freezes(&mut self, freezes: u64) {
         let is_list = matches!(self.stage, Stage::Collect { .. } | Stage::Stream(_));
         self.freezes = is_list.then_some(freezes);
     }
 
-    /// Returns the number of the hand-over's freezes when the list began; `None` if the job is no list. A later freeze
-    /// ends the list.
+    /// Returns the number of times that a hand-over had frozen this server when the list began; `None` if the job is no
+    /// list. If the number is higher now, the server ends the list.
     pub(super) fn freezes(&self) -> Option<u64> {
         self.freezes
     }
@@ -402,7 +408,8 @@ impl Job {
             return self.compact_step(cx, out, bytes_max);
         };
         printer.compact.clear();
-        // In indented JSON, about half of the bytes are spaces. So the compact output may have only half of the bytes.
+        // In indented JSON, about half of the bytes are spaces. So the compact output may have only half of
+        // `bytes_max`.
         let bytes_max = (bytes_max.saturating_sub(out.len()) / 2).max(1);
         let stepped = self.compact_step(cx, &mut printer.compact, bytes_max);
         printer.pretty.push(out, &printer.compact);
@@ -440,7 +447,8 @@ impl Job {
         }
     }
 
-    /// Changes to the stage [`Stage::Send`] if the page is full or `stepped` says that no more items exist.
+    /// Changes to the stage [`Stage::Send`] if the page is full, or if `stepped` says that no more items exist. Then
+    /// makes the first step of that stage.
     fn finish(
         &mut self,
         stepped: Stepped,
@@ -462,9 +470,9 @@ impl Job {
         self.compact_step(cx, out, bytes_max)
     }
 
-    /// Releases the job's memory if its deadline has passed or its permit was revoked. Call this function periodically,
-    /// since a client may delay the next step, even the first. `is_blocked` is true if the client's unread output
-    /// leaves no room for that step.
+    /// Releases the job's memory if its deadline has passed, or if the server has given the job's permit to another
+    /// user. Call this function periodically, since a client may delay the next step, even the first. `is_blocked` is
+    /// true if the client's unread output leaves no room for that step.
     pub fn check(&mut self, now: Now, is_blocked: bool) {
         let waits_for_peer = is_blocked && !self.is_waiting;
         let is_held = self.permit.as_ref().is_none_or(|permit| permit.check_reading(waits_for_peer));

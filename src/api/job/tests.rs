@@ -25,7 +25,8 @@ fn create(table: &mut Table, number: usize) {
     table.create(Lease::named("n", &format!("l{number}")));
 }
 
-/// Goal: even if a client delays the first step or a later one, a job holds its permit no longer than `JOB_MS_MAX`.
+/// Goal: even if a client delays the first step or a later one, a job holds its permit (its place among the long
+/// responses) no longer than `JOB_MS_MAX`.
 #[test]
 fn a_job_releases_its_permit_at_its_deadline() {
     for (has_begun, limit) in [(false, 0), (true, 0), (true, 2 * JOB_KEYS_PER_STEP)] {
@@ -81,8 +82,8 @@ fn the_states_of_a_dropped_job_are_freed_in_steps() {
     for _ in 0..2 {
         assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, 1000), Ok(Stepped::More)));
     }
-    // The job has collected two steps of Leases, and has yet to read `l999`, the last Lease. So the table retains the
-    // state of `l999` for the job, and must free it too.
+    // In two steps, the job has collected Leases, and it has yet to read `l999`, the last Lease. So when `l999` is
+    // removed, the table retains its state for the job. The table must free that state too.
     let (slot, _) = table.find("n", "l999").expect("there");
     table.remove(slot);
     drop(job);
@@ -196,7 +197,7 @@ fn a_version_that_leaves_the_event_log_during_a_list_gets_410() {
     assert_eq!(table.len(), 2);
 }
 
-/// Leases follow the last Lease of the page. But all of them were created after the `resourceVersion` of the list.
+/// All Leases after the page were created after the `resourceVersion` of the list. So the page has no `continue` token.
 #[test]
 fn a_page_followed_only_by_newer_leases_is_the_last() {
     let now = Now { ms: 0, wall: Time(0) };
@@ -217,7 +218,8 @@ fn a_page_followed_only_by_newer_leases_is_the_last() {
     }
 }
 
-/// After a page of the newest state, further steps of the job count the remaining items.
+/// Goal: the response to a page of the newest state contains the number of remaining items, which further steps of the
+/// job count. Later pages take the number from the `continue` token.
 #[test]
 fn a_page_of_the_newest_state_counts_the_remaining_items() {
     const LEASES: usize = 3 * JOB_KEYS_PER_STEP;
@@ -290,8 +292,8 @@ fn a_long_selector_makes_a_job_step_examine_fewer_leases() {
     }
 }
 
-/// The deletion of a collection itself creates events. These events push older events out of the log, which the rest of
-/// the deletion still needs.
+/// The deletion of a collection itself creates events. These events push older events out of the log, although the rest
+/// of the deletion needs those. Goal: the deletion finishes all the same.
 #[test]
 fn a_collection_deletion_larger_than_the_event_log_finishes() {
     for events_max in [1, 10, 20 * DELETIONS_PER_STEP] {

@@ -151,7 +151,8 @@ impl World {
         of[self.rng.usize(..of.len())]
     }
 
-    /// Creates a Lease with one or two field managers. UIDs are random, so the other table gets a copy of this Lease.
+    /// Creates a random Lease in the table of the fast path. UIDs are random, so the other table gets a copy of this
+    /// Lease.
     fn create(&mut self, name: &str) {
         let mut meta = format!(r#""name":"{name}","namespace":"n""#);
         if self.rng.bool() {
@@ -395,8 +396,9 @@ impl World {
         }
         let now = self.now;
         assert_eq!(self.short.seen(now), self.long.seen(now), "{sent:?}");
-        // A body in the template's format is a copy of the template. A body in the other format is encoded from the
-        // Lease. So both formats are compared, in one of eight steps.
+        // The table keeps one encoding of a Lease, its template, in JSON or protobuf. A body in that format is a copy
+        // of the template. A body in the other format is encoded from the Lease. So both formats are compared, in one
+        // of eight steps.
         if self.rng.u8(..8) == 0 {
             for name in NAMES {
                 for accept in [JSON, PROTOBUF] {

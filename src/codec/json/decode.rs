@@ -52,8 +52,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes the Lease in `body`. `version` is the default API version. The body may contain another version of the
-    /// group.
+    /// Decodes the Lease in `body`. `version` is the API version of a body without `apiVersion`. The body may contain
+    /// another version of the group.
     ///
     /// # Errors
     /// kube-apiserver's error for a body that is not JSON, is not a Lease, or has a field of the wrong type.
@@ -65,13 +65,13 @@ impl Decoder {
     /// quote `body`.
     ///
     /// # Errors
-    /// Those of [`Decoder::decode_lease`].
+    /// The errors of [`Decoder::decode_lease`].
     pub fn decode_lease_of(&mut self, json: &[u8], body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
         self.read_lease(json, version).map_err(|refusal| refusal.into_api_error(body))
     }
 
-    /// Decodes the Lease that results from a patch. `version` is the default API version. The patched Lease may contain
-    /// another version of the group.
+    /// Decodes the Lease that results from a patch. `version` is the API version of a Lease without one. The patched
+    /// Lease may contain another version of the group.
     ///
     /// # Errors
     /// Go's plain message, which kube-apiserver includes in an error about the patch.

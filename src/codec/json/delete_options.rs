@@ -42,7 +42,8 @@ pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<De
                     reader.optional_integer(scope, &GRACE_PERIOD_SECONDS, value, &mut options.grace_period_seconds);
                 }
                 "preconditions" => match value {
-                    // In Go this field is a pointer. So `null` removes an earlier value of the field.
+                    // In Go this field is a pointer. So if the body repeats the field, `null` removes the earlier
+                    // value.
                     Value::Null => options.preconditions = None,
                     value => {
                         if let Some(members) = reader.object(scope, &PRECONDITIONS, value) {

@@ -57,7 +57,8 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     if meta.generation != 0 {
         push_integer(out, b"\"generation\":", meta.generation);
     }
-    // In Go this is the only time of the object that is not a pointer. So its zero value is omitted, not `null`.
+    // In Go, all other times of the object are pointers, and their zero value is `null`. This time is no pointer, so
+    // its zero value is omitted.
     push_time_field(out, b"\"creationTimestamp\":", meta.creation_timestamp.filter(|time| !is_zero_time(*time)));
     push_time_field(out, b"\"deletionTimestamp\":", meta.deletion_timestamp);
     if let Some(seconds) = meta.deletion_grace_period_seconds {
@@ -273,16 +274,16 @@ fn push_map(out: &mut Vec<u8>, open: &[u8], map: &StringMap) {
     out.push(b',');
 }
 
-/// Appends a Lease in the API version `version`. `json` is the output of [`encode_lease_into`] with `kind` and
-/// `apiVersion`. Only `apiVersion` changes.
+/// Appends the Lease `json` in the API version `version`: changes only `apiVersion`. `json` is the output of
+/// [`encode_lease_into`] with `kind` and `apiVersion`.
 pub fn push_json_as(out: &mut Vec<u8>, json: &[u8], version: ApiVersion) {
     let from = push_type_meta(out, version);
     out.extend_from_slice(json.get(from..).unwrap_or_default());
 }
 
-/// Appends the start of a Lease in the API version `version`, unless [`encode_lease_into`] writes the same start.
-/// Returns the number of bytes in the output of [`encode_lease_into`] that this start replaces; 0 if nothing is
-/// appended.
+/// Appends `kind` and `apiVersion`, the start of a Lease, for an API version other than v1. Returns how many bytes at
+/// the start of [`encode_lease_into`]'s output this start replaces. For v1, appends nothing and returns 0, since
+/// [`encode_lease_into`] writes this start.
 #[inline]
 pub fn push_type_meta(out: &mut Vec<u8>, version: ApiVersion) -> usize {
     match version {

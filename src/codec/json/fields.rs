@@ -4,6 +4,8 @@
 //! As in Go's decoder, a value of the wrong type does not stop the decoding. The reader records only the first wrong
 //! type. A time that cannot be parsed stops the decoding. The error about the time replaces an earlier error about a
 //! wrong type.
+//!
+//! If the body repeats a field, the argument `into` of a method already has the earlier value.
 
 use super::syntax::number_at;
 use super::tape::{Elements, Members, Value};
@@ -76,8 +78,8 @@ pub(super) struct FieldReader {
 }
 
 impl FieldReader {
-    /// Ends the decoding of `text`, and returns the complaints. Call this function if no error has stopped the
-    /// decoding.
+    /// Ends the decoding of `text`, and returns the complaints. Do not call this function after an error that stopped
+    /// the decoding.
     ///
     /// # Errors
     /// Go's message for the first wrong type.
@@ -98,7 +100,7 @@ impl FieldReader {
         self.warnings.report(Complaint::Unknown, &scope.path_of(key));
     }
 
-    /// Marks a field as read, but ignores the value of the field.
+    /// Marks a field as read, so that a repetition is reported. Ignores the value of the field.
     pub(super) fn skip(&mut self, scope: &mut Scope, field: &Field) {
         self.note(scope, field);
     }
@@ -215,7 +217,7 @@ impl FieldReader {
     }
 
     /// Returns the members of a nested struct; `None` for `null` or a wrong type. If the struct is a pointer in Go, the
-    /// caller handles `null` before.
+    /// caller handles `null` itself, before this call.
     #[inline]
     pub(super) fn object<'t, 'i>(
         &mut self,
@@ -299,9 +301,8 @@ impl FieldReader {
         }
     }
 
-    /// Returns a value of `fieldsV1` as compact JSON. In valid `fieldsV1`, all values are objects. So the result has
-    /// only the objects of the value, up to [`JSON_DEPTH_MAX`] levels. `null` remains, and `0` replaces any other
-    /// value.
+    /// Returns a value of `fieldsV1` as compact JSON. In valid `fieldsV1`, all values are objects. So the result keeps
+    /// only objects, up to [`JSON_DEPTH_MAX`] levels, and `null`. `0` replaces any other value.
     pub(super) fn json_text(&mut self, value: Value<'_, '_>) -> Cow<'_, str> {
         self.json.clear();
         push_objects(&mut self.json, value);

@@ -2,8 +2,8 @@
 //!
 //! The constants describe Go's structs: the path and the type of each field. The function that reads a field decides
 //! whether the field is a pointer in Go. As in Go, a repeated object is merged with the earlier one. A repeated list
-//! replaces the earlier one. This decoder differs from Go only if an element of the later list omits a field: Go then
-//! retains the field's value from the element of the earlier list with the same index.
+//! replaces the earlier one. Go differs from this decoder in one case. If an element of the later list omits a field,
+//! Go retains the field's value from the element of the earlier list with the same index.
 
 use super::fields::{Field, FieldReader, Place, Scope};
 use super::tape::{Members, Value};
@@ -180,8 +180,8 @@ fn read_owner_reference(reader: &mut FieldReader, members: Members<'_, '_>, inde
     }
 }
 
-/// Reads the entries of `managedFields`. `null` means that the list is absent. An empty list removes all entries of the
-/// object.
+/// Reads the entries of `managedFields`. `null` means that the list is absent. By an empty list, the client removes all
+/// entries of the stored object.
 fn read_managed_fields(
     reader: &mut FieldReader,
     scope: &mut Scope,

@@ -1,6 +1,6 @@
-//! Positions of the three replaceable values in the JSON encoding of a Lease (see [`crate::codec::template`]). A
-//! `resourceVersion` takes as many bytes as it has digits. The time of a `managedFields` entry takes 20 bytes, and a
-//! `renewTime` 27 bytes.
+//! Finds the three values that a renewal changes in the JSON encoding of a Lease, and replaces them (see
+//! [`crate::codec::template`]). A `resourceVersion` takes as many bytes as it has digits. The time of a `managedFields`
+//! entry takes 20 bytes, and a `renewTime` 27 bytes.
 
 use crate::codec::values::{Values, has_at, put_at};
 use crate::timestamp::{
@@ -13,22 +13,23 @@ const RENEW_TIME_BYTES: usize = 27;
 /// Length of a time of `managedFields`, in bytes.
 const TIME_BYTES: usize = 20;
 
-/// Positions of the three replaceable values, in their order in the encoding.
+/// Positions of the three values that a renewal changes, in their order in the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     version_at: u16,
     version_digits: u8,
-    /// Position of the time of the last entry of `managedFields`; `None` without an entry.
+    /// Position of the time of the last entry of `managedFields`; `None` if there is no such time.
     managed_time_at: Option<u16>,
     renew_time_at: u16,
 }
 
 impl Marks {
     pub(crate) fn of(encoding: &[u8], of: &Values) -> Option<Self> {
-        // The three searches below find the wanted members and nothing else. The name of a member cannot match inside a
-        // string, since each quote in a string has a backslash before it. Only strings come before `resourceVersion`.
-        // No nested value comes after `renewTime`. `managedFields` is the last member of the metadata, and each name in
-        // `fieldsV1` contains a colon.
+        // Each of the three searches below finds its member. No name matches inside a string, since each quote there
+        // has a backslash before it. The first `resourceVersion` is the wanted one, since only members with string
+        // values come before it. The last `renewTime` is the wanted one, since no nested value comes after it. The last
+        // `time` is that of the last entry: `managedFields` ends the metadata, and each name in `fieldsV1` contains a
+        // colon.
         let after = |needle: &[u8], at: Option<usize>| at.map(|at| at + needle.len());
         let version_at = after(VERSION, memmem::find(encoding, VERSION))?;
         let renew_time_at = after(RENEW_TIME, memmem::rfind(encoding, RENEW_TIME))?;
@@ -85,8 +86,8 @@ impl Marks {
         let renew_time_at = usize::from(self.renew_time_at);
         let mut digits = itoa::Buffer::new();
         let version = digits.format(values.version.0).as_bytes();
-        // The `resourceVersion` is compared first. If a body does not match, this value differs most frequently, since
-        // another client has written the Lease.
+        // The `resourceVersion` is compared first, since most bodies that do not match differ in it: another client has
+        // written the Lease in the meantime.
         if version.len() != usize::from(self.version_digits) || !has_at(body, version_at, version) {
             return None;
         }
@@ -169,7 +170,8 @@ mod tests {
             assert!(template.push(&mut out, from, &RENEWED));
             assert_eq!(out[6..], expected[from..]);
         }
-        // A client can renew the renewed Lease again: the template matches a body with the values of the first renewal.
+        // A client can renew the renewed Lease again: the template also matches a body that has the values of the first
+        // renewal.
         renewed.spec.renew_time = STORED.renew_time;
         let again = encode(Format::Json, &renewed, RENEWED.version);
         assert_eq!(template.match_body(&RENEWED, &again, || true), STORED.renew_time);

@@ -18,7 +18,7 @@ pub(super) fn in_any_value(root: Value<'_, '_>) -> FieldWarnings {
     search.found
 }
 
-/// Finds repeated and unknown fields in the operations of the JSON patch `root`.
+/// Finds repeated and unknown fields in the operations of the JSON patch `root`, and repeated fields in their values.
 pub(super) fn in_operations(root: Value<'_, '_>) -> FieldWarnings {
     let mut search = Search::default();
     if let Value::Array(operations) = root {

@@ -14,7 +14,7 @@ pub(super) const DEPTH_MAX: usize = 10_000;
 /// Such a number certainly fits into a `float64`.
 const SMALL_FRACTION_BYTES_MAX: usize = 300;
 
-/// A copy of a JSON text that Go accepts. The scanner has rewritten the copy so that other parsers accept it too.
+/// A copy of a JSON text that Go accepts, rewritten so that other parsers accept it too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
     /// The rewritten copy of the text.
@@ -44,7 +44,7 @@ pub(super) fn number_at(text: &[u8], path: &str) -> Option<String> {
 }
 
 /// Searches the object at the start of `text` for the last member `name`. Returns the text after the colon of that
-/// member. Does not find a name that the client wrote with escapes.
+/// member. Does not find a name that is written with escapes.
 fn member<'t>(text: &'t [u8], name: &str) -> Option<&'t [u8]> {
     let (mut depth, mut at) = (0usize, 0usize);
     let (mut string, mut found) = (&text[..0], None);

@@ -77,8 +77,9 @@ fn is_folded(key: &str, name: &str) -> bool {
     key.eq_ignore_ascii_case(name) || !key.is_ascii() && key.chars().map(fold).eq(name.chars().map(fold))
 }
 
-/// Checks that a body is a Lease, and returns its API version. `wanted` is the default API version. This function
-/// accepts other versions of the group, since kube-apiserver checks the version only after it has decoded the body.
+/// Checks that a body is a Lease, and returns its API version. `wanted` is the API version of a body that does not name
+/// one. This function accepts other versions of the group, since kube-apiserver checks the version only after it has
+/// decoded the body.
 ///
 /// # Errors
 /// kube-apiserver's error for an object of another kind.
@@ -101,7 +102,7 @@ pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<Api
         not_registered(meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
     } else {
         // kube-apiserver's message depends on whether its list of kinds contains this kind. This server does not have
-        // the list. It assumes that the list contains the kind: a client that mistakes the kind rarely invents one.
+        // the list. It assumes that the list contains the kind: the wrong kind that a client sends usually exists.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(Refusal::unhandled(meta.kind, meta.version, words))
@@ -115,7 +116,7 @@ pub(crate) fn other_version(found: ApiVersion, wanted: ApiVersion) -> ApiError {
     ApiError::BadRequest { message }
 }
 
-/// Returns the error for a kind without an API version. kube-apiserver then searches for the kind in the internal
+/// Returns the error for a kind without an API version. For such a kind, kube-apiserver searches in the internal
 /// version of the group.
 pub(super) fn not_registered_internally(kind: &str) -> String {
     format!(

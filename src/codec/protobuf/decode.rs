@@ -10,8 +10,8 @@ use crate::lease::{Lease, LeaseSpec};
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 use compact_str::CompactString;
 
-/// Decodes a Lease. `version` is the default API version. The decoded Lease never has warnings, since Go has no strict
-/// decoding of protobuf.
+/// Decodes a Lease. `version` is the API version of a body that does not name one. The decoded Lease never has
+/// warnings, since Go has no strict decoding of protobuf.
 ///
 /// # Errors
 /// kube-apiserver's error for a body that is not protobuf, not a Lease, or has a malformed field.
@@ -27,7 +27,7 @@ pub fn decode_lease(body: &[u8], version: ApiVersion) -> Result<DecodedLease, Ap
     decode().map_err(|refusal: Refusal| refusal.into_api_error(body))
 }
 
-/// The content of a body's envelope, which is a `runtime.Unknown`.
+/// The decoded envelope of a body: a `runtime.Unknown`.
 pub(super) struct Unknown<'b> {
     pub(super) type_meta: TypeMeta,
     pub(super) raw: &'b [u8],
@@ -118,8 +118,8 @@ impl TypeMeta {
     }
 }
 
-/// Checks that a body is a Lease of any API version of the group. kube-apiserver decodes any of these versions, and
-/// checks the version only after that.
+/// Checks that a body is a Lease, and returns its API version. Accepts any version of the group, since kube-apiserver
+/// checks the version only after it has decoded the body.
 fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, Refusal> {
     let version = ApiVersion::from_name(&meta.version).filter(|_| meta.group == GROUP);
     if let Some(version) = version
@@ -131,7 +131,7 @@ fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, Refusal> {
         not_registered(&meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
     } else {
         // kube-apiserver's message depends on whether its list of kinds contains this kind. This server does not have
-        // the list. It assumes that the list contains the kind: a client that mistakes the kind rarely invents one.
+        // the list. It assumes that the list contains the kind: the wrong kind that a client sends usually exists.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(Refusal::unhandled(&meta.kind, &meta.version, words))

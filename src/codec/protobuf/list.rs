@@ -3,9 +3,10 @@
 //!
 //! ```text
 //! let items_len = items.map(lease_len).sum();             // or raw_item_len of encoded bodies
-//! ListHead { form, meta, items_len }.push(out);
+//! let head = ListHead { form, meta, items_len };
+//! head.push(out);
 //! for each item: push_lease_item(out, …);                 // or push_raw_item
-//! ListHead::push_tail(out);
+//! head.push_tail(out);
 //! ```
 
 use super::encode::{put_lease, put_partial};
@@ -20,12 +21,12 @@ use crate::resource::{LIST_KIND, MetaVersion, ResourceVersion};
 /// The kinds of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListForm<'a> {
-    /// `LeaseList` of this `apiVersion`.
+    /// A `LeaseList`.
     Leases {
         /// `apiVersion` of the list: `coordination.k8s.io/v1`, or an older version.
         api_version: &'a str,
     },
-    /// `PartialObjectMetadataList`.
+    /// A `PartialObjectMetadataList` of this version of `meta.k8s.io`.
     Partial(MetaVersion),
 }
 
@@ -56,7 +57,7 @@ pub struct ListHead<'a> {
     pub form: ListForm<'a>,
     /// Metadata of the list.
     pub meta: ListMeta<'a>,
-    /// Sum of the sizes of all items, in bytes. The functions `*_len` return these sizes.
+    /// Sum of the sizes of all items, in bytes. [`lease_len`], [`partial_len`] and [`raw_item_len`] return these sizes.
     pub items_len: usize,
 }
 

@@ -14,7 +14,7 @@ pub(super) fn put_managed_fields<S: Sink>(out: &mut S, managed_fields: &ManagedF
     }
 }
 
-/// Key of field 17, `managedFields`. The key takes two bytes.
+/// Key of field 17, `managedFields`. The key takes two bytes, and [`Sink::put_key`] appends only keys of one byte.
 const KEY: &[u8] = &[0x8a, 0x01];
 
 fn put_entry<S: Sink>(out: &mut S, entry: &ManagedFieldsEntry) {

@@ -1,7 +1,7 @@
-//! Positions of the three replaceable values in the protobuf encoding of a Lease (see [`crate::codec::template`]).
-//! Numbers have no fixed length: the nanoseconds of a `renewTime` take one to five bytes. So another `renewTime` may
-//! change the lengths of the enclosing messages. But each of these lengths must take the same number of bytes as
-//! before, since it is overwritten in place.
+//! Finds the three values that a renewal changes in the protobuf encoding of a Lease, and replaces them (see
+//! [`crate::codec::template`]). Numbers have no fixed length: the nanoseconds of a `renewTime` take one to five bytes.
+//! So another `renewTime` may change the lengths of the enclosing messages. But each of these lengths must take the
+//! same number of bytes as before, since it is overwritten in place.
 //!
 //! ```text
 //!   k8s\0 type 12 LENGTH { 0a metadata { … 32 VERSION … 8a01 entry { … 22 time { 08 SECONDS 10 00 } … } … }
@@ -15,15 +15,15 @@ use crate::codec::values::{Values, has_at, put_at};
 use crate::timestamp::{MicroTime, is_zero_micro_time, is_zero_time};
 use std::ops::Range;
 
-/// Positions of the three replaceable values, and of the lengths that change if another `renewTime` takes more or fewer
-/// bytes.
+/// Positions of the three values that a renewal changes, and of the lengths that change if another `renewTime` takes
+/// more or fewer bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// Length of the Lease message.
     lease: Number,
     version_at: u16,
     version_digits: u8,
-    /// Position of the seconds in the time of the last entry of `managedFields`; `None` without an entry.
+    /// Position of the seconds in the time of the last entry of `managedFields`; `None` if there is no such time.
     managed_seconds: Option<Number>,
     /// Length of the spec message.
     spec: Number,
@@ -127,8 +127,8 @@ impl Marks {
         let mut digits = itoa::Buffer::new();
         let version = digits.format(values.version.0).as_bytes();
         let version_at = usize::from(self.version_at);
-        // The `resourceVersion` is compared first. If a body does not match, this value differs most frequently, since
-        // another client has written the Lease.
+        // The `resourceVersion` is compared first, since most bodies that do not match differ in it: another client has
+        // written the Lease in the meantime.
         if version.len() != usize::from(self.version_digits) || !has_at(body, version_at, version) {
             return None;
         }
@@ -290,8 +290,8 @@ mod tests {
                 assert!(template.push(&mut out, from, &values));
                 assert_eq!(out[6..], expected[from..]);
             }
-            // A client can renew the renewed Lease again: the template matches a body with the values of the first
-            // renewal.
+            // A client can renew the renewed Lease again: the template also matches a body that has the values of the
+            // first renewal.
             assert_eq!(template.match_body(&values, &expected, || true), renewed.spec.renew_time);
             assert_eq!(template.match_body(&STORED, &expected, || true), None, "of another version");
         }

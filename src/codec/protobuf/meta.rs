@@ -103,8 +103,8 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// Moves the collected entries into `meta`. Returns the number of entries in the message. If `managedFields` has no
-    /// entries, the list is absent. Protobuf does not distinguish an empty list from an absent one.
+    /// Moves the collected entries into `meta`. Returns the number of metadata entries, such as labels, in the message.
+    /// If `managedFields` has no entries, the list is absent, since protobuf does not distinguish it from an empty one.
     pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
         if let Some(list) = self.managed_fields {
             meta.managed_fields = list.finish();
@@ -113,7 +113,8 @@ impl Repeated {
     }
 }
 
-/// Decodes a message into `meta`, and overwrites earlier values there. Collects lists and maps in `repeated`.
+/// Decodes a message into `meta`. If `meta` already has values of an earlier message, overwrites them. Collects lists
+/// and maps in `repeated`.
 pub(super) fn read_object_meta(bytes: &[u8], meta: &mut ObjectMeta, repeated: &mut Repeated) -> Result<(), WireError> {
     let mut reader = Reader::new("ObjectMeta", bytes);
     while let Some(field) = reader.next()? {

@@ -93,7 +93,7 @@ impl<'b> Reader<'b> {
         sized(&mut self.rest)
     }
 
-    /// Returns the value of the field as text.
+    /// Returns the value of the field as text; an error if the text is not UTF-8.
     #[inline]
     pub(super) fn text(&mut self, field: &'static str) -> Result<CompactString, WireError> {
         utf8(self.bytes(field)?, field)
@@ -288,8 +288,8 @@ mod tests {
             }
         }
         assert_eq!(skipped(&[0xfe, 1]), Err(WireError::IllegalWireType { wire_type: 6 }));
-        // These 100,000 nested groups have no end. The function counts groups without recursion, so it does not
-        // overflow the stack.
+        // These 100,000 nested groups have no end. `skipped` counts groups without recursion, so it does not overflow
+        // the stack.
         assert_eq!(skipped(&[0x0b; 100_000]), Err(WireError::UnexpectedEof));
     }
 

@@ -36,7 +36,7 @@ fn lease(body: &[u8]) -> Lease {
     decode_lease(body, ApiVersion::V1).expect("a Lease").lease
 }
 
-/// Splits a Lease as the table does: the Lease without its `resourceVersion`, and the `resourceVersion`.
+/// Splits a Lease as the server stores it: the Lease without its `resourceVersion`, and the `resourceVersion`.
 fn stored(mut lease: Lease) -> (Lease, Option<ResourceVersion>) {
     let version = std::mem::take(&mut lease.metadata.resource_version);
     (lease, version.parse().ok().map(ResourceVersion))
@@ -202,8 +202,8 @@ fn watch_frames_match_kube_apiserver() {
             let bookmark = bytes(|out| encode_lease_into(out, &bookmark_lease(is_end), version, API_VERSION));
             assert_eq!(bookmark, body);
         }
-        // The protobuf events and the JSON events were recorded one after the other. So only the first two events of
-        // each are about the same objects.
+        // The two recordings of a watch, in protobuf and in JSON, were made one after the other. So only their first
+        // two events are about the same objects.
         let json: serde_json::Value = serde_json::from_str(events.next().expect("an event")).expect("JSON");
         assert_eq!(json["type"], event_type);
         if count < 2 {

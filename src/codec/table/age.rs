@@ -1,4 +1,5 @@
-//! Ages in the form for people, with two or three significant figures (apimachinery `util/duration`, `HumanDuration`).
+//! Formats ages for people, such as `3h1m`, with two or three significant figures (apimachinery `util/duration`,
+//! `HumanDuration`).
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
@@ -6,7 +7,7 @@ const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
 /// Appends an age in seconds as a table cell, escaped for JSON but without quotes. The server's clock may be one second
-/// behind the clock that has set the time. So only an age below -1 s is invalid.
+/// behind the clock that has set the creation time. So only an age below -1 s is invalid.
 pub(super) fn push_age(out: &mut Vec<u8>, seconds: i64) {
     match seconds {
         ..-1 => out.extend_from_slice(br"\u003cinvalid\u003e"),

@@ -56,8 +56,8 @@ pub struct TableForm {
     pub version: MetaVersion,
 }
 
-/// Appends the part of a Table before its rows. The caller appends the rows, separated by commas. In a watch, only the
-/// Table of the first event has column definitions (`columns`).
+/// Appends the part of a Table before its rows. The caller appends the rows, separated by commas. `columns` is whether
+/// the Table has column definitions: in a watch, only the Table of the first event has them.
 pub fn push_table_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, columns: bool, version: MetaVersion) {
     for part in ["{\"kind\":\"Table\",\"apiVersion\":\"", version.api_version(), "\",\"metadata\":"] {
         out.extend_from_slice(part.as_bytes());
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_table_matches_kube_apiserver() {
-        // The age in the recorded Table shows at what time the Table was recorded.
+        // The time of the recording is computed from the age that the recorded Table shows.
         let created = lease(LEASES[0]).metadata.creation_timestamp.expect("created");
         let age =
             TABLE.split_once(r#""cells":["bare","",""#).and_then(|(_, rest)| rest.split_once('s')).expect("age").0;

@@ -1,5 +1,5 @@
-//! Decodes YAML to JSON values, as kube-apiserver does for the body of a server-side apply. A plain scalar has the type
-//! that it has in go-yaml v2 under YAML 1.1: `yes` is true, `017` is 15. Dates are text, and keys become strings.
+//! Decodes YAML to JSON values, as kube-apiserver does for a YAML body. A plain scalar has the type that it has in
+//! go-yaml v2 under YAML 1.1: `yes` is true, `017` is 15. Dates are text, and keys become strings.
 //!
 //! [`YAML_BYTES_MAX`] limits the length of a text, and [`YAML_NODES_MAX`] the number of its nodes.
 //! [`DOCUMENT_DEPTH_MAX`] limits the nesting, and [`ALIASED_BYTES_MAX`] the values that aliases repeat.
@@ -16,10 +16,11 @@ use std::mem::{Discriminant, discriminant};
 /// Maximum sum of the sizes of all values that aliases repeat in one document, in bytes. The function [`size`] computes
 /// the size of a value.
 const ALIASED_BYTES_MAX: usize = BODY_BYTES_MAX;
-/// Bytes with which each value that aliases repeat counts; its texts and elements count in addition. A value takes less
-/// memory, but a short text may repeat many values, and each takes time. So a document repeats at most 12,288 values.
+/// Size of a value without its texts and elements, as counted for [`ALIASED_BYTES_MAX`], in bytes. A value takes less
+/// memory. But each repetition takes time, and a short text may repeat many values. With this size, aliases repeat at
+/// most 12,288 values.
 const ALIASED_VALUE_BYTES: usize = 256;
-/// Maximum number of repeated keys in [`Document::duplicates`].
+/// Maximum number of messages in [`Document::duplicates`].
 const DUPLICATES_MAX: usize = 100;
 
 /// A decoded YAML document.
@@ -27,8 +28,8 @@ const DUPLICATES_MAX: usize = 100;
 pub struct Document {
     /// Value of the document; null if the text contains no document.
     pub value: Value,
-    /// The message `line 3: key "name" already set in map` for each repeated key. The last value of a repeated key
-    /// counts.
+    /// The message `line 3: key "name" already set in map` for each repeated key, up to `DUPLICATES_MAX`. The last
+    /// value of a repeated key counts.
     pub duplicates: Vec<String>,
 }
 
@@ -183,8 +184,8 @@ impl Builder {
         }
     }
 
-    /// Stores a node that has an anchor, for its aliases. Nodes with anchors may be nested, so each stored copy counts
-    /// like an alias.
+    /// Stores a copy of a node that has an anchor, for the aliases of that node. Nodes with anchors may be nested, so
+    /// each stored copy counts like an alias.
     fn remember(&mut self, anchor: usize, value: &Value) -> Result<(), String> {
         if anchor == 0 {
             return Ok(());
@@ -269,7 +270,7 @@ fn merge(members: &mut Map<String, Value>, from: Value) -> Result<(), String> {
     Ok(())
 }
 
-/// A scalar with its type. Any scalar but text also has its value here.
+/// The type of a scalar. For a boolean or a number, also the value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Scalar {
     Bool(bool),
@@ -294,8 +295,8 @@ impl Scalar {
     }
 }
 
-/// Converts a float as kube-apiserver does when it converts YAML to JSON. A whole number that is not too large becomes
-/// an integer.
+/// Converts a float as kube-apiserver does when it converts YAML to JSON. A whole number whose magnitude is below
+/// 9.0e18 becomes an integer.
 fn float_value(n: f64) -> Result<Value, String> {
     let number = Number::from_f64(n).ok_or_else(|| {
         let name = if n.is_nan() {
@@ -313,7 +314,7 @@ fn float_value(n: f64) -> Result<Value, String> {
     Ok(whole.map_or(Value::Number(number), Value::from))
 }
 
-/// Converts whole floats to integers in a value that was decoded from JSON, as the conversion from YAML does.
+/// Converts whole floats to integers in a value that was decoded from JSON, since [`decode`] does the same in YAML.
 pub fn normalize_numbers(value: &mut Value) {
     match value {
         Value::Number(n) if n.is_f64() => {

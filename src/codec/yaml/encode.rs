@@ -16,8 +16,8 @@ pub fn push_yaml(out: &mut Vec<u8>, json: &[u8]) {
                 out.push(b'\n');
             }
         }
-        // This error does not occur, since the server's own JSON can always be parsed. The output would still be valid,
-        // since JSON is also YAML.
+        // This error does not occur, since the server's own JSON can always be parsed. If it did, the output would
+        // still be valid, since JSON is also YAML.
         Err(_) => out.extend_from_slice(json),
     }
 }
@@ -190,7 +190,8 @@ fn key_order(a: &str, b: &str) -> Ordering {
         (false, true) => return Ordering::Less,
         (false, false) => {}
     }
-    // A zero belongs to a number if the number contains a digit other than zero before that zero.
+    // If a digit other than zero comes before a zero in the same number, the zero is no leading zero, but part of the
+    // value.
     let inside =
         (x == '0' || y == '0') && before.bytes().rev().take_while(u8::is_ascii_digit).any(|digit| digit != b'0');
     let number = |text: &str| {

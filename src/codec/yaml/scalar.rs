@@ -90,8 +90,8 @@ impl Analysis {
     }
 }
 
-/// Whether a string consists only of letters, digits and harmless punctuation. Nearly all strings do. Such a string
-/// needs no [`Analysis`].
+/// Whether a string consists only of letters, digits and harmless punctuation. Nearly all strings do. Such a string may
+/// have any style, and needs no [`Analysis`].
 fn is_common(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_alphanumeric)
@@ -112,8 +112,8 @@ fn is_break(c: char) -> bool {
 /// Column after which a line is folded at the next space, in characters.
 const COLUMN_FOLD: usize = 80;
 
-/// Appends a string that starts at the column `column`. If the string has several lines, the other lines are indented
-/// to the column `indent`. `may_fold` is whether a long line may be folded at a space.
+/// Appends a string that starts at the column `column`. If the string takes several lines, the lines after the first
+/// are indented to the column `indent`. `may_fold` is whether a long line may be folded at a space.
 pub(super) fn push_scalar(out: &mut Vec<u8>, text: &str, style: Style, indent: usize, column: usize, may_fold: bool) {
     let mut writer = Writer { out, column, indent };
     match style {

@@ -79,8 +79,8 @@ pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Checks the escapes in `part` of a text, in which backslashes occur only in double-quoted strings. go-yaml refuses
-/// `\/` and every escaped surrogate, even in a pair.
+/// Checks the escapes in the range `part` of `text`. In this range, backslashes may occur only in double-quoted
+/// strings. go-yaml refuses `\/` and every escaped surrogate, even in a pair.
 ///
 /// # Errors
 /// go-yaml's message about the first invalid escape. The message contains the line number, unless the line is the first

@@ -96,7 +96,7 @@ impl StorageBackend for FileBackend {
 impl StoreFile for FileBackend {
     fn read_from_disk(&self) -> io::Result<()> {
         self.file.sync_all()?;
-        // Other systems have no call that drops the pages of a file.
+        // Other systems have no call that drops the pages of a file. There, later reads may come from the page cache.
         #[cfg(target_os = "linux")]
         rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)?;
         Ok(())
@@ -142,7 +142,8 @@ impl Failure {
     }
 }
 
-/// A handle to a backend. The backend outlives the databases that use it, and the handle remembers a failure.
+/// A handle to a backend, through which redb uses the backend. The handle remembers a failed operation. The backend
+/// stays open when redb closes the database, so that the database can be opened again.
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
     backend: Arc<dyn StorageBackend>,

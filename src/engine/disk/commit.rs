@@ -17,7 +17,8 @@ pub(super) struct Commit {
     pub(super) marks: u64,
     /// Whether this commit does more than append entries.
     is_marked: bool,
-    /// Next generation of the log, if the commit moves the log's entries to the database.
+    /// Number of the log's next generation, if the commit moves the log's entries to the database. The log is then
+    /// empty, and its next records belong to this generation.
     pub(super) log_generation: Option<u64>,
 }
 
@@ -26,7 +27,8 @@ impl Commit {
     /// the log's next generation, if this commit moves the log's entries to the database.
     pub(super) fn of(writes: &[Write], log_generation: Option<u64>, next: u64, marks: u64) -> Self {
         let appended = writes.iter().filter(|write| matches!(write, Write::Append(_))).count();
-        // A commit that only appends is not marked, since a mark costs one more page write.
+        // The mark shows later whether the database contains the commit. A commit that only appends gets no mark, since
+        // its first entry shows the same. A mark would cost one more page write.
         let is_marked = log_generation.is_some() || appended < writes.len();
         let (next, marks) = (next + appended as u64, marks + u64::from(is_marked));
         Self { first: next - appended as u64, next, marks, is_marked, log_generation }

@@ -103,6 +103,6 @@ fn holder(lock: &mut File) -> Option<u32> {
 
 /// Name of the lock file.
 const LOCK: &str = "lock";
-/// Only the owner has access, since the names of Lease holders are private.
+/// Modes of the folder and of its files. Only the owner has access, since the names of Lease holders are private.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;

@@ -51,7 +51,7 @@ pub(super) struct Record {
     place: Range<usize>,
 }
 
-/// The values about the log that the database stores.
+/// What the database stores about the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     /// Seed of the checksums.
@@ -208,7 +208,8 @@ impl Log {
         Ok(records.iter().map(entry).collect())
     }
 
-    /// Begins the next generation, after a commit of redb has stored all records and the number of the generation.
+    /// Begins the next generation. A commit of redb must have stored all records, and the number of the next
+    /// generation.
     pub(super) fn begin_generation(&mut self) {
         self.generation += 1;
         self.records.clear();
@@ -236,8 +237,8 @@ fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// Size of the log, which is the first part of the file, in bytes. A commit that moves the entries of a full log of
-/// this size to the database takes some milliseconds longer than another commit.
+/// Size of the log, which is the first part of the file, in bytes. At this size, a commit that moves the entries of a
+/// full log to the database takes only some milliseconds longer than another commit.
 pub(super) const LOG_BYTES: usize = 128 * 1024;
 
 /// Size of a record's header, in bytes.

@@ -68,7 +68,8 @@ pub struct Disk {
     /// to the database counts too. Each such commit stores this number in the database.
     marks: u64,
     log: Log,
-    /// Whether the disk had no space for the last commit that would have moved the log's entries to the database.
+    /// Whether the disk had no space for the last commit that would have moved the log's entries to the database. If
+    /// so, the test whether the disk has space again must move these entries too.
     is_log_stuck: bool,
     /// Lock of the folder. Fields are dropped in order, so the lock is released after the database is closed.
     _lock: Option<File>,
@@ -116,7 +117,8 @@ impl Disk {
         Self::read_and_attach(backend, name, Absent::Create, None)
     }
 
-    /// Opens the store as the disk has it, without the page cache of an earlier process.
+    /// Opens the store from the bytes on the disk. It does not use the page cache, which may contain pages of an
+    /// earlier process that never reached the disk.
     fn read_and_attach(
         backend: Arc<dyn StoreFile>,
         name: &str,
@@ -195,7 +197,8 @@ impl Disk {
     /// because the log has no space for it.
     ///
     /// A commit of the unchanged manifest tests whether the disk has space for an entry again. So it moves the log's
-    /// entries if the next entry must. A new manifest does not, since deletions that free space may follow it.
+    /// entries if the commit of the next entry would have to move them. A new manifest does not, since deletions that
+    /// free space may follow it.
     fn must_take_log(&mut self, writes: &[Write]) -> Result<bool, EngineError> {
         let Some(first) = self.log.records().first() else { return Ok(false) };
         let first = first.position;
@@ -206,7 +209,7 @@ impl Disk {
         }
     }
 
-    /// Makes writes durable in the database.
+    /// Makes writes durable in the database. With `takes_log`, also moves the log's entries there.
     fn commit_to_database(&mut self, writes: &[Write], takes_log: bool) -> Result<(), EngineError> {
         let log = if takes_log { self.log_entries(0..u64::MAX)? } else { Vec::new() };
         let log_generation = takes_log.then(|| self.log.generation() + 1);
@@ -243,7 +246,7 @@ impl Disk {
             None => return Err(self.store.error("cannot write", error)),
         };
         // On a copy-on-write file system, the open can also find a full disk. It is then unknown whether the writes
-        // happened, so the error must not be `NoSpace`.
+        // happened. So the error must not be `NoSpace`, which says that none of them happened.
         self.database = Some(self.store.open(Absent::Refuse).map_err(|error| match error {
             EngineError::NoSpace { store, cause } => {
                 EngineError::Io { what: format!("cannot open {store} again on a full disk"), cause }

@@ -19,7 +19,7 @@ pub struct Salvage {
     pub manifest: Option<Vec<u8>>,
     /// Chunks, ordered by snapshot and index.
     pub chunks: Vec<Chunk>,
-    /// Entries of the journal, in the order of their positions in the journal.
+    /// Entries of the journal, in the order of their positions.
     pub entries: Vec<Entry>,
     /// Descriptions of the damage. Empty if the file is intact.
     ///

@@ -25,7 +25,7 @@ pub(super) struct Store {
     pub(super) guard: Guard,
 }
 
-/// The values that the open of a store reads from the database.
+/// The values that are read from the database when the store is opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Summary {
     /// Position of the next entry.
@@ -84,7 +84,8 @@ impl Store {
         if has_tables().map_err(|error| self.error("cannot read", error))? {
             return Ok(());
         }
-        // A damaged database can look new. But a new database comes with a log of zeros.
+        // A damaged database can look new. But a new database comes with a log of zeros. So other bytes in the log show
+        // that this database is damaged, and not new.
         let mut log = vec![0; LOG_BYTES];
         self.guard.read(0, &mut log).map_err(|cause| self.refused_io("cannot read", cause))?;
         if log.iter().any(|byte| *byte != 0) {
@@ -109,7 +110,7 @@ impl Store {
     }
 
     /// Rejects a file that redb would overwrite with a new database. Also rejects a file for which redb's own error
-    /// would not name the cause.
+    /// would not name the cause. With [`Absent::Create`], empties a file that an interrupted creation has left.
     fn check_header(&self, absent: Absent) -> Result<(), EngineError> {
         let length = self.guard.len().map_err(|cause| self.refused_io("cannot read", cause))?;
         let (log, length) = (length.min(LOG_BYTES as u64), length.saturating_sub(LOG_BYTES as u64));
@@ -140,9 +141,8 @@ impl Store {
             }
             return Err(self.damaged(if is_whole { "it is no file of redb" } else { "the file is too short" }));
         }
-        // The header describes two commits, each with a format version. A newer redb replaces one of the versions at a
-        // time. A flipped bit also changes one of them. So if only one version is newer, this counts as damage, which
-        // redb reports.
+        // The header describes two commits, each with a format version. If both versions are newer, a newer redb wrote
+        // the file. If only one is newer, a flipped bit may be the cause. So this counts as damage, which redb reports.
         let [first, second] = VERSIONS.map(|place| header.get(place).copied().unwrap_or_default());
         if first == second && first > REDB_FORMAT {
             let (found, known) = (first.into(), REDB_FORMAT.into());
@@ -151,8 +151,8 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the file is an interrupted creation. Before redb has written the magic bytes, it writes nothing after
-    /// the first page. The write of the magic bytes can be incomplete.
+    /// Whether an interrupted creation has left the file: the magic bytes are missing or incomplete, and all pages
+    /// after the first one are zeros. redb writes the magic bytes before it writes anything after the first page.
     fn is_unfinished(&self, header: &[u8], length: u64) -> Result<bool, EngineError> {
         if header.iter().zip(&MAGIC).any(|(found, magic)| *found != 0 && found != magic) {
             return Ok(false);

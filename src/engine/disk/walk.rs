@@ -26,8 +26,8 @@ pub(super) fn walk(bytes: &[u8]) -> Salvage {
     let (log, database) = bytes.split_at_checked(LOG_BYTES).unwrap_or((bytes, &[]));
     let mut walk = Walk { bytes: database, ..Walk::default() };
     let mut slots = [0, 1].map(|slot| database.get(SLOTS + slot * SLOT_BYTES..).unwrap_or_default());
-    // The previous commit may contain values that are missing in the last commit. If both commits contain a value of a
-    // key, the walk keeps the value that it finds first. So the walk reads the last commit first.
+    // If the last commit is damaged, the previous commit may still contain the lost values. If both commits contain a
+    // value of a key, the walk keeps the value that it finds first. So the walk reads the last commit first.
     slots.sort_by_key(|slot| std::cmp::Reverse(u64_at(slot, SLOT_TRANSACTION)));
     for slot in slots {
         let complaints = walk.complaints.len();

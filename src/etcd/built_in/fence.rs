@@ -1,5 +1,6 @@
-//! The fence: this process writes to built-in storage only while the APIService of Leases names a Service, and has the
-//! expected UID. An APIService with another UID was created after a deletion.
+//! The fence: this process writes to built-in storage (kube-apiserver's own Leases in etcd) only while the APIService
+//! of Leases names a Service, and has the expected UID. Otherwise clients may already write to built-in storage,
+//! through kube-apiserver. An APIService with another UID shows that the expected one was deleted for a time.
 
 use crate::etcd::client::{Client, Failure};
 use crate::etcd::messages::{Compare, Compared, RangeRequest};
@@ -95,7 +96,8 @@ fn uid_if_registered(value: &[u8]) -> Result<Option<String>, Failure> {
         .map_err(|error| Failure::Refused(Status::internal(format!("the APIService cannot be read: {error}"))))
 }
 
-/// Returns the comparison that a key has this mod revision. If `revision` is 0, the key must not exist.
+/// Returns a comparison that holds if the mod revision of `key` is `revision`. If `revision` is 0, it holds if the key
+/// does not exist.
 pub(super) fn unchanged(key: Vec<u8>, revision: i64) -> Compare {
     /// Target of a comparison: the revision of the last write.
     const MOD_REVISION: i32 = 2;

@@ -34,7 +34,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The wanted state of a Lease in built-in storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// `namespace/name`
+    /// Key of the Lease: `namespace/name`.
     pub key: String,
     /// Encoded Lease; `None` to delete the Lease.
     pub value: Option<Vec<u8>>,

@@ -32,11 +32,11 @@ pub(super) struct BuiltInStorage {
     /// Prefix of the keys of all Leases.
     prefix: Vec<u8>,
     fence: Fence,
-    /// Leases that this process has seen, by key.
+    /// Leases that this process has seen, by `namespace/name`.
     seen: HashMap<String, Seen>,
     /// Revision of the last read; 0 before the first read.
     revision: u64,
-    /// Whether a read since the last complete read, or that read, has found a Lease that is encrypted at rest.
+    /// Whether the last complete read, or a read after it, has found a Lease that is encrypted at rest.
     is_encrypted: bool,
 }
 
@@ -104,7 +104,7 @@ impl BuiltInStorage {
         let mut present = HashSet::new();
         for kv in &keys {
             let Some(key) = self.key_of(kv) else { continue };
-            // Before a complete read, no Lease is known that could go back.
+            // A complete read has dropped all earlier states of Leases. So it never finds that a Lease went back.
             if went_back(self.seen.get(&key), kv.mod_revision, self.revision) {
                 return Err(Failure::Lost("Leases went back: etcd was restored".to_owned()));
             }
@@ -296,10 +296,10 @@ impl BuiltInStorage {
     }
 }
 
-/// Whether a Lease has gone back to an earlier state. `revision` is that of the Lease's last write in etcd. `seen` is
-/// the Lease as this process last read or wrote it. The last read, at the revision `read_at`, has seen each earlier
-/// write. So unless the Lease has gone back, a `revision` other than that of `seen` is later than `seen` and than
-/// `read_at`.
+/// Whether a Lease has gone back to an earlier state, as after a restore of etcd. `revision` is that of the Lease's
+/// last write in etcd. `seen` is the Lease as this process last read or wrote it. Any further write of the Lease came
+/// after `seen`, and after the last read, which was at the revision `read_at`. So if `revision` is not that of `seen`,
+/// it must be later than `seen` and than `read_at`. Otherwise the Lease has gone back.
 ///
 /// A restore of etcd may raise all later revisions. Then the revision of etcd does not go back, but the revisions of
 /// Leases do.

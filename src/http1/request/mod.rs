@@ -34,7 +34,7 @@ pub struct RequestParser {
 }
 
 /// A message whose head was received, and which is not consumed yet. Its body is incomplete, or the message was served
-/// and kept ([`Bytes::Keep`]).
+/// once and is kept to be served again ([`Bytes::Keep`]).
 #[derive(Debug)]
 struct Awaited {
     head_bytes: usize,
@@ -78,7 +78,8 @@ pub enum Step<R> {
 pub enum Bytes {
     /// The bytes are consumed.
     Consume,
-    /// The bytes stay, since the request may be served again. [`RequestParser::consume_kept`] consumes them.
+    /// The bytes stay, since the request waits, for example for its namespace, and may then be served again.
+    /// [`RequestParser::consume_kept`] consumes them.
     Keep,
 }
 
@@ -234,7 +235,8 @@ impl RequestParser {
     }
 
     /// Returns the target of the next request, if the request line was received up to the space after the target, and
-    /// if the target is not unusually long. The target is not validated, so use it for prefetching only.
+    /// if the target is not unusually long. The target is not validated, so use it only to prefetch the named Lease
+    /// into the processor's caches.
     #[must_use]
     pub fn peek_target<'b>(&self, buf: &'b ByteBuf) -> Option<&'b [u8]> {
         if self.awaited.is_some() {

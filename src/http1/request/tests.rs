@@ -166,7 +166,8 @@ fn a_100_continue_is_sent_once_while_the_body_is_missing() {
     assert!(matches!(step(&mut buf), Step::Incomplete { send_continue: false }), "nothing is expected");
 }
 
-/// A parser stores the fields of the previous request. A parser without a previous request must give the same result.
+/// A parser stores the fields of the previous request. Goal: this store never changes the result. A parser with earlier
+/// requests and a new parser must read the same request alike.
 #[test]
 fn a_request_does_not_depend_on_earlier_requests() {
     let lines = ["GET /a HTTP/1.1", "PUT /b?c HTTP/1.1", "POST /d HTTP/1.0", "GET /\r\r HTTP/1.1", "BREW /e HTTP/1.1"];

@@ -14,7 +14,8 @@ pub struct Received<'i> {
     pub event: Option<Event<'i>>,
 }
 
-/// An action of the peer. Once a stream has ended on both sides, no stream has its key any more.
+/// An action of the peer. The key of a stream is valid until both sides have ended the stream, and no later stream gets
+/// the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'i> {
     /// Server: a valid request. Its fields stay in the [`FieldBuf`](crate::hpack::FieldBuf) until the next call of

@@ -85,8 +85,8 @@ impl Connection {
         Ok(None)
     }
 
-    /// Handles a whole field block. Every block must be decoded, since later blocks refer to the table entries that it
-    /// adds.
+    /// Handles a whole field block. Every block must be decoded, even if its stream is refused or closed: later blocks
+    /// refer to the entries that the block adds to the dynamic table.
     fn recv_field_block<'i>(
         &mut self,
         start: BlockStart,
@@ -236,8 +236,8 @@ impl Connection {
     }
 }
 
-/// Whether a field alone exceeds [`FIELD_LIST_BYTES_MAX`]. Only a front proxy's list can contain such a field. A longer
-/// target or value would exceed limits of the API, such as those of selectors.
+/// Whether a field alone exceeds [`FIELD_LIST_BYTES_MAX`]. Only a front proxy's list can contain such a field. The
+/// request is refused, since such a target or value would exceed limits of the API, such as those of selectors.
 fn has_oversized_field(fields: &FieldBuf) -> bool {
     let is_oversized = |field: Field<'_>| field.name.len() + field.value.len() > FIELD_LIST_BYTES_MAX;
     fields.list_size() > FIELD_LIST_BYTES_MAX && fields.iter().any(is_oversized)

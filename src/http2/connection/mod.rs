@@ -65,7 +65,8 @@ pub struct Connection {
     phase: Phase,
     shutdown: Shutdown,
     config: Config,
-    /// Whether the peer has acknowledged our SETTINGS. New streams then have the announced window.
+    /// Whether the peer has acknowledged our SETTINGS. Until then, the peer may use the protocol's default window on a
+    /// new stream.
     settings_acked: bool,
     decoder: Decoder,
     encoder: Encoder,
@@ -193,8 +194,8 @@ impl Connection {
         }
     }
 
-    /// Handles the peer's input up to the first event. Appends the frames that the protocol requires in return to
-    /// `out`. After an error, appends GOAWAY.
+    /// Handles the peer's input up to the first event. Appends to `out` the frames that the protocol requires in
+    /// return, such as acknowledgements. After an error, appends GOAWAY.
     ///
     /// # Errors
     /// The connection has failed. Write `out` and close.
@@ -327,7 +328,7 @@ impl Connection {
         }
     }
 
-    /// Whether the peer carries the requests of many clients, by the configuration.
+    /// Whether the peer is a front proxy for many clients ([`Config::speaks_for_many`]).
     #[must_use]
     pub fn speaks_for_many(&self) -> bool {
         self.config.speaks_for_many

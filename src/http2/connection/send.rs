@@ -137,7 +137,8 @@ impl Connection {
         let is_cut_by_window = !is_all && length == window;
         stream.send_window.consume(length);
         self.send_window.consume(length);
-        // If a window has opened since the last call, the stream may be in the write queue.
+        // If a window has opened since the last call, the stream may still be in the write queue. It leaves the queue
+        // if no data waits any more.
         let was_waiting = std::mem::replace(&mut stream.wants_write, is_cut_by_window);
         if is_cut_by_window {
             // If the stream's own window is open, the connection's window is closed. The stream then queues for the
@@ -249,8 +250,9 @@ impl Connection {
     }
 }
 
-/// Minimum size in octets at which a DATA frame that a window cuts short allows the peer further WINDOW_UPDATE frames.
-/// Without this minimum, a peer that opens its window octet by octet could send one WINDOW_UPDATE for each DATA frame.
+/// Minimum length, in octets, at which a DATA frame that a window has cut short allows the peer further WINDOW_UPDATE
+/// frames. Without this minimum, a peer could open its window octet by octet for ever, since each WINDOW_UPDATE would
+/// cause a DATA frame that allows the next one.
 const LARGE_DATA: usize = 1024;
 
 /// Number of entries that `refused` may contain beyond twice the number of open streams. Above this number, entries of

@@ -2,8 +2,8 @@
 //! no server writes. The inspection reads as much of the store as it can.
 //!
 //! The inspection never writes. It records damage as a complaint and continues to read. After damage, it is unknown
-//! which changes were applied. So every later change counts as applied. The header of the next entry corrects the
-//! version.
+//! which changes were applied. So every later change counts as applied. The header of each later entry has the version
+//! of its writer's table, and the inspection continues with this version.
 
 mod known;
 mod line;
@@ -106,7 +106,7 @@ pub struct SnapshotSummary {
 #[derive(Debug)]
 pub struct Inspection<'e> {
     engine: &'e mut dyn Engine,
-    /// Origin of the entries, as for a server that loads the store.
+    /// Whether the store has one or several writers, as [`judge`] needs it to find damage.
     expected: Expected,
     summary: Summary,
     known: Known,
@@ -135,7 +135,7 @@ struct Reading {
 const READ_BYTES_MAX: usize = 1024 * 1024;
 
 impl<'e> Inspection<'e> {
-    /// Reads the manifest and the base of the store. `is_shared` is whether the store may have several writers.
+    /// Reads the manifest and the base of the store. `is_shared` says whether the store may have several writers.
     #[must_use]
     pub fn begin(engine: &'e mut dyn Engine, is_shared: bool) -> Self {
         let mut inspection = Self {
@@ -155,7 +155,7 @@ impl<'e> Inspection<'e> {
         inspection
     }
 
-    /// Reads the remaining changes without formatting them.
+    /// Reads the remaining changes without formatting them, and returns the summary.
     #[must_use]
     pub fn finish(mut self) -> Summary {
         while self.next_change(false).is_some() {}

@@ -60,7 +60,7 @@ fn a_flipped_bit_anywhere_is_found() {
         match load(&changed, 50) {
             Err(EngineError::Damaged { place, .. }) => assert_eq!(place, format!("memory: entry {}", position.0)),
             // Entries that the base already contains are not decoded, so their damage is not noticed. At most the first
-            // four are such entries.
+            // four are such entries, since the journal deletes entries in segments of four (`small_limits`).
             Ok(rig) => assert!(
                 position.0 < whole.entries.keys().next().expect("entries").0 + 4 && rig.table.version() == version
             ),
@@ -108,7 +108,8 @@ fn a_missing_entry_is_a_gap() {
         assert_eq!(place, format!("memory: entry {}", missing + 1));
         assert_eq!(what, format!("it has sequence {} of its writer instead of {missing}", missing + 1));
     }
-    // The journal cannot notice that the last entry is missing. An engine never loses durable entries.
+    // The journal cannot notice that the last entry is missing. It need not, since an engine never loses durable
+    // entries.
     let mut changed = whole;
     changed.entries.remove(&Position(6));
     assert!(load(&changed, 50).is_ok());

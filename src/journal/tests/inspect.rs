@@ -91,7 +91,7 @@ fn a_store_of_several_writers_is_reported_as_loaded() {
 }
 
 /// A replica may append an entry before it has applied the last entry, or from a table that differs. Every replica
-/// applies such an entry at startup. A store with one writer has no such entries.
+/// applies such an entry at startup. In a store with one writer, such an entry is damage.
 #[test]
 fn an_entry_of_another_table_is_damage_only_with_one_writer() {
     let mut rig = Rig::open(&Store::default(), super::super::Limits::default(), 60, 1);

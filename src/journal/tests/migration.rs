@@ -104,7 +104,8 @@ fn a_migration_without_space_can_be_repeated() {
     migrate(place(&rig.store), || Ok(place(&new))).expect("the second attempt");
 }
 
-/// A port of a migration. The port keeps `_own` alive. A commit fails the test if `other` is gone.
+/// A port to one of the two stores of a migration. `_own` lives as long as this port. `other` refers to the `_own` of
+/// the other port. A commit through this port fails the test if the other port was dropped before.
 #[derive(Debug)]
 struct Linked {
     port: Box<dyn Port>,

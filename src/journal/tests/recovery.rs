@@ -34,7 +34,7 @@ fn change(rig: &Rig, random: &mut Rng) -> Option<Change> {
 struct Past {
     dumps: BTreeMap<u64, Dump>,
     events: BTreeMap<u64, Event>,
-    /// Highest version acknowledged so far, for each number of commits.
+    /// Highest acknowledged version, by the number of commits up to then.
     acknowledged: Vec<u64>,
 }
 
@@ -61,7 +61,7 @@ impl Past {
             assert_eq!(found.get(key), Some(lease), "{key} at version {version}");
         }
         assert_eq!(found.len(), dump.len(), "version {version}");
-        // The watch window has the same events as before.
+        // The watch window has the same events as before the crash.
         let log = rig.table.log();
         for event in log.since(log.floor()).expect("from the floor") {
             let past = self.events.get(&event.version().0).expect("an event that never was");

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Version of the table in a new store.
 pub(super) const FIRST_VERSION: u64 = 1_700_000_000_000_000;
 
-/// All Leases of a table: maps the key to the number, the version and the Lease.
+/// All Leases of a table: maps the key to the version of the creation, the version of the last change, and the Lease.
 pub(super) type Dump = BTreeMap<String, (u64, u64, Lease)>;
 
 #[derive(Debug)]

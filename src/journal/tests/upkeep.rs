@@ -223,14 +223,15 @@ fn a_snapshot_without_room_fails_no_write_and_is_tried_again() {
     assert!(rig.journal.due_ms().is_none());
 }
 
-/// etcd without space refuses puts, but accepts deletions.
+/// etcd without space refuses puts, but accepts deletions. So a deletion that succeeds must not end the pause of
+/// writes.
 #[test]
 fn a_deletion_does_not_show_that_the_store_has_space() {
     let mut rig = Rig::open(&Store::default(), Limits::default(), 100, 1);
     let chunk = super::super::chunk::encode(SnapshotId(41), 0, FORMAT, b"of a process that crashed");
     rig.store.change(|stored| _ = stored.chunks.insert((SnapshotId(41), 0), chunk));
     rig = rig.restart(Limits::default(), 2);
-    // The store refuses the batch with the deletion, the batch alone, and the first probe.
+    // The store refuses three commits: the batch with the deletion, the batch alone, and the first probe.
     rig.store.fill(3);
     assert!(matches!(rig.write(create("n", "a")), Outcome::Failed(Failure::NoSpace)));
     rig.now_ms = rig.journal.due_ms().expect("it tries again");
@@ -242,7 +243,8 @@ fn a_deletion_does_not_show_that_the_store_has_space() {
     assert!(rig.journal.is_writable());
 }
 
-/// A disk may have space for a piece of a snapshot, but not for the next entry.
+/// A disk may have space for a piece of a snapshot, but not for the next entry. So a piece that is stored must not end
+/// the pause of writes.
 #[test]
 fn a_piece_of_a_snapshot_does_not_show_that_the_store_has_space() {
     let mut rig = filled_with_large_leases(Limits { piece_pause_ms: 50, ..small_limits() });

@@ -1,5 +1,6 @@
-//! Compares two Leases field by field, for all writes but server-side apply. The result equals that of the module
-//! `typed`, but this module does not convert the Leases to JSON. A test compares both modules.
+//! Finds the fields that a write changes, for all writes but server-side apply: compares the old and the new Lease
+//! field by field. The module `typed` finds the same fields in two JSON values. This module is faster, since it does
+//! not convert the Leases to JSON. A test compares both modules.
 
 use super::SpecFields;
 use super::path_element::PathElement;
@@ -9,8 +10,8 @@ use compact_str::CompactString;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Compares `old` with `new`. Ignores `managedFields`, and the `resourceVersion`, which the table stores apart from the
-/// Lease.
+/// Compares `old` with `new`. Ignores `managedFields`, and the `resourceVersion`, which the server stores apart from
+/// the Lease.
 pub(super) fn compare_leases(old: &Lease, new: &Lease) -> Comparison {
     let mut parts = Parts::default();
     parts.put(PathElement::field("metadata"), Change::None, Some(compare_metadata(&old.metadata, &new.metadata)));

@@ -1,5 +1,5 @@
-//! Converts the JSON value that results from a strategic merge patch or a server-side apply to a Lease. The rules are
-//! those of kube-apiserver's conversion of untyped maps (apimachinery `runtime/converter.go`). The error messages
+//! Converts a JSON value to a Lease: the result of a strategic merge patch or of a server-side apply. The rules are
+//! those of kube-apiserver's conversion of untyped maps (apimachinery `runtime/converter.go`). So the error messages
 //! differ from those about a JSON body.
 
 use super::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 pub struct Conversion {
     /// The Lease. Its `managedFields` are the list that the client has sent.
     pub lease: Lease,
-    /// The message `unknown field "…"` for each member that the API does not define.
+    /// The message `unknown field "…"` for each member that the API does not define, up to `UNKNOWN_MAX`.
     pub unknown: Vec<String>,
 }
 

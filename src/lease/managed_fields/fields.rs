@@ -1,7 +1,7 @@
 //! A set of fields that a manager owns, stored as the text of `fieldsV1`.
 //!
 //! A million kubelet Leases have a million such texts. These texts differ only in the UID of the Lease's owner, the
-//! node. So the table stores one shared text without the UID, and one UID for each Lease. [`SharedTexts`] finds the
+//! node. So the server stores one shared text without the UID, and one UID for each Lease. [`SharedTexts`] finds the
 //! texts that Leases can share.
 
 use super::SpecFields;
@@ -15,7 +15,8 @@ use uuid::Uuid;
 #[derive(Clone, Debug)]
 pub struct FieldsV1 {
     text: Text,
-    /// The fields of the spec in this set; `None` if the text comes from a client and is not parsed.
+    /// The fields of the spec in this set; `None` if they are unknown, since the text comes from a client and is not
+    /// parsed.
     pub(super) spec: Option<SpecFields>,
 }
 
@@ -55,7 +56,8 @@ impl FieldsV1 {
     }
 
     /// Returns the fields of the spec in this set: one bit for each, in the order of the constants of `SpecFields`.
-    /// Returns `None` if these fields are unknown. The server then tracks a renewal like any other update.
+    /// Returns `None` if these fields are unknown. Then a renewal takes no short cut: the server parses the set, as for
+    /// any other update.
     #[must_use]
     pub fn spec_bits(&self) -> Option<u8> {
         self.spec.map(|spec| spec.0)
@@ -123,8 +125,8 @@ impl PartialEq for FieldsV1 {
 
 impl Eq for FieldsV1 {}
 
-/// Texts that Leases share. The number of texts is limited. At the limit, texts that at most one Lease uses are
-/// dropped. If there are no such texts, a new text is not shared.
+/// Texts that Leases share, up to `TEXTS_MAX`. At this limit, the texts that at most one Lease uses are dropped. If
+/// there are no such texts, a new text is not shared.
 #[derive(Debug, Default)]
 pub struct SharedTexts {
     texts: HashSet<Rc<str>>,
@@ -137,7 +139,7 @@ const TEXTS_MAX: usize = 256;
 const TEXT_BYTES_MAX: usize = 2048;
 
 impl SharedTexts {
-    /// Returns the same set with a shared text; `None` if the text cannot be shared.
+    /// Returns the same set with a shared text; `None` if the text cannot be shared, or is a shared one already.
     #[must_use]
     pub fn share(&mut self, fields: &FieldsV1) -> Option<FieldsV1> {
         let Text::Whole(text) = &fields.text else { return None };
@@ -146,7 +148,7 @@ impl SharedTexts {
             let uid = text.get(start..start + UID_BYTES)?;
             let parsed = Uuid::try_parse(uid).ok()?;
             let mut buffer = Uuid::encode_buffer();
-            // `encode_lower` inserts the UID in lower case. So a text with a UID in upper case is not split at its UID.
+            // [`FieldsV1::as_json`] inserts the UID in lower case. So a text with a UID in upper case is not split.
             let is_plain = &*parsed.hyphenated().encode_lower(&mut buffer) == uid;
             is_plain.then_some((start, parsed))
         });

@@ -1,4 +1,4 @@
-//! The field managers of one object, and the fields that each manager owns as trees. Only writes that change ownership
+//! The field managers of one object, each with a tree of the fields that it owns. Only writes that change ownership
 //! need these trees.
 
 use super::path_element::PathElement;
@@ -14,7 +14,7 @@ use compact_str::CompactString;
 use memchr::{memchr3_iter, memmem};
 use std::collections::BTreeMap;
 
-/// Maximum number of `managedFields` entries for writes other than apply. Beyond this number, the oldest entries are
+/// Maximum number of `managedFields` entries of writes other than apply. Beyond this number, the oldest entries are
 /// merged into one entry.
 const UPDATERS_MAX: usize = 10;
 /// Name of the manager in a merged entry.
@@ -131,7 +131,7 @@ impl Managers {
         self.0.iter().position(|manager| manager.entry.is_of_same_manager(wanted))
     }
 
-    /// Adds `set` to the fields that a manager owns by its updates.
+    /// Adds `set` to the fields that the manager `name` owns by its updates. Adds the manager if it is missing.
     pub(super) fn give(&mut self, name: &str, api_version: &str, set: Set, now: Time) {
         let mut manager = Manager::new(name, Operation::Update, api_version, set);
         manager.entry.time = Some(now);
@@ -159,7 +159,7 @@ impl Managers {
         let (mut updaters, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_update);
         let seconds = |manager: &Manager| manager.entry.time.map_or(0, |time| time.0);
         updaters.sort_by_cached_key(|manager| (seconds(manager), manager.identifier()));
-        // Index of the first bucket of each API version in the sorted list of updates.
+        // The index of the first bucket of each API version in `updaters`.
         let there: BTreeMap<CompactString, usize> = (updaters.iter().enumerate().rev())
             .filter(|(_, manager)| manager.is_bucket())
             .map(|(place, manager)| (manager.entry.api_version.clone(), place))
@@ -201,16 +201,18 @@ impl Managers {
     }
 }
 
-/// The bucket for the updates of one API version. Both indexes are positions in the sorted list of updates.
+/// The merged entry of one API version, called the bucket. Both indexes are positions in the list of updates, which is
+/// sorted by time.
 struct Bucket {
+    /// Index of the oldest update of this API version.
     oldest: usize,
-    /// Index of the entry that is the bucket; `None` if there is no bucket yet.
+    /// Index of the merged entry; `None` while there is none.
     place: Option<usize>,
-    /// The sets that will be merged into the bucket. They are merged together at the end, since there may be many.
+    /// The sets to merge into this entry. They are merged all at once at the end, since there may be many.
     joined: Vec<Set>,
 }
 
-/// Whether this API version is a version of the Lease API.
+/// Whether this API version is a version of the Lease API; an error if it is malformed.
 fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
     if ApiVersion::ALL.into_iter().any(|version| version.group_version() == api_version) {
         return Ok(true);
@@ -223,8 +225,8 @@ fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
 
 /// Converts a client's list to the form of a stored list. The text of each set becomes canonical. If a manager has
 /// several entries, the last one counts. Returns `None` if a set is malformed, or if the sets have more than
-/// [`MANAGED_FIELDS_VALUES_MAX`] values. A set that equals the set of the same manager in `live` is neither parsed nor
-/// counted. A stored set may exceed the limit, since applies can enlarge it.
+/// [`MANAGED_FIELDS_VALUES_MAX`] values. A set that equals the set of the same manager in the stored list `live` is
+/// neither parsed nor counted. It may exceed the limit, since applies can enlarge a stored set.
 pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let known: BTreeMap<_, _> = live.iter().map(|entry| (entry.identity(), &entry.fields)).collect();
     let mut entries = Vec::with_capacity(sent.len());
@@ -308,7 +310,7 @@ mod tests {
         assert_eq!((text(&bucket.set).as_str(), bucket.entry.time), (r#"{"f:old":{},"f:x":{}}"#, Some(Time(10))));
     }
 
-    /// The expected list is that of kube-apiserver, for thirteen managers within one second.
+    /// Thirteen managers write within one second. The expected list is that of kube-apiserver.
     #[test]
     fn the_oldest_update_stays_beside_an_existing_bucket() {
         let mut managers = Managers::default();
@@ -402,8 +404,8 @@ mod tests {
             entry.fields = FieldsV1::from_client(&format!("{{{}}}", json.join(",")));
             entry
         };
-        // Each element counts as four values: two opening brackets, one opening brace, and a comma. One element has no
-        // comma, but the outermost brace counts too.
+        // Each element counts as four values: two opening brackets, one opening brace, and a comma. The last element
+        // has no comma, but the outermost brace counts in its place.
         let most = of(MANAGED_FIELDS_VALUES_MAX / 4);
         let above = of(MANAGED_FIELDS_VALUES_MAX / 4 + 1);
         assert!(normalized(std::slice::from_ref(&most), &[]).is_some());

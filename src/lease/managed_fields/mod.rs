@@ -2,12 +2,11 @@
 //! manager for short, owns the fields that it has set.
 //!
 //! This module defines the type of `managedFields`, its change by each kind of write, and the merge of a server-side
-//! apply. Its functions are pure: they use neither the table nor any encoding but JSON.
+//! apply. Its functions are pure: they use neither the table of stored Leases nor any encoding but JSON.
 //!
 //! While `managedFields` do not change, all states of a Lease share one list in memory. Each entry stores its fields as
-//! the text of `fieldsV1`. There are three reasons. The lists of a million Leases fit in memory. A response copies the
-//! text. A list that a client sends back is compared as bytes. Trees of fields are built only when a write changes
-//! ownership.
+//! the text of `fieldsV1`, for three reasons. The lists of a million Leases fit in memory. A response copies the text.
+//! A list that a client sends back is compared as bytes. Trees of fields are built only when a write changes ownership.
 //!
 //! Invariant: a stored list is sorted, its entries have different identities, and each entry has fields.
 
@@ -50,11 +49,11 @@ pub struct ManagedFieldsEntry {
     pub operation: Operation,
     /// API version of the write.
     pub api_version: CompactString,
-    /// Time at which this manager last changed the set of its fields or the values of these fields.
+    /// Time of this manager's last write that changed the object. An update that only removes fields does not count.
     pub time: Option<Time>,
     /// The fields that the manager owns.
     pub fields: FieldsV1,
-    /// Subresource that the manager wrote; empty for the object itself.
+    /// Subresource that the manager wrote; empty if it wrote the object itself.
     pub subresource: Subresource,
 }
 
@@ -121,7 +120,7 @@ impl PartialEq for ManagedFields {
 impl Eq for ManagedFields {}
 
 impl ManagedFields {
-    /// The absent list, which differs from an empty list.
+    /// The absent list. By an empty list, a client removes all entries; an absent list leaves them unchanged.
     pub const ABSENT: Self = Self(None);
 
     /// Creates a list that is present but empty. A client sends such a list to remove all entries.
@@ -134,7 +133,8 @@ impl ManagedFields {
         Self(Some(entries.into()))
     }
 
-    /// Creates the list from the entries in the store. `None` means that the object has no `managedFields`.
+    /// Creates the list from entries that were read from the store (a file on disk, or etcd). `None` means that the
+    /// object has no `managedFields`.
     #[must_use]
     pub fn restored(entries: Option<Vec<ManagedFieldsEntry>>) -> Self {
         Self(entries.map(Into::into))
@@ -152,7 +152,7 @@ impl ManagedFields {
         self.0.is_none()
     }
 
-    /// Sets the time in the last entry.
+    /// Sets the time in the last entry, as a renewal does.
     pub fn set_last_time(&mut self, time: Time) {
         let Some(shared) = &self.0 else { return };
         let mut entries: Rc<[ManagedFieldsEntry]> = Rc::from(&**shared);
@@ -162,8 +162,8 @@ impl ManagedFields {
         self.0 = Some(entries);
     }
 
-    /// Replaces the texts of `fieldsV1` by shared texts. Skips a list that several states of a Lease share, since its
-    /// texts are already replaced.
+    /// Replaces the texts of `fieldsV1` by texts that Leases share. Skips a list that several states of a Lease share,
+    /// since its texts are already replaced.
     pub fn share_texts(&mut self, shared: &mut SharedTexts) {
         for entry in self.0.as_mut().and_then(Rc::get_mut).into_iter().flatten() {
             if let Some(fields) = shared.share(&entry.fields) {
@@ -206,7 +206,7 @@ impl ManagedFieldsEntry {
     }
 
     /// Returns the identity of the manager: operation, name, API version and subresource. No two entries of a stored
-    /// list have the same identity. The identity of a manager by apply has no API version.
+    /// list have the same identity. In the identity of an `Apply` entry, the API version is empty.
     #[inline]
     fn identity(&self) -> (Operation, &str, &str, &str) {
         let api_version = match self.operation {
@@ -216,7 +216,7 @@ impl ManagedFieldsEntry {
         (self.operation, &self.manager, api_version, &self.subresource)
     }
 
-    /// Whether two entries belong to the same manager.
+    /// Whether two entries have the same [`Self::identity`].
     #[inline]
     fn is_of_same_manager(&self, other: &Self) -> bool {
         self.identity() == other.identity()
@@ -232,7 +232,7 @@ impl ManagedFieldsEntry {
 #[derive(Debug, Default)]
 pub struct SentManagedFields {
     entries: Vec<ManagedFieldsEntry>,
-    /// Whether the first entry is empty. By a list of one empty entry, a client removes all entries.
+    /// Whether the first entry is empty. A list of only one empty entry is a client's request to remove all entries.
     first_is_empty: bool,
     /// Whether some entry is invalid. If so, the server ignores the whole list.
     is_bad: bool,
@@ -285,8 +285,8 @@ impl SentManagedFields {
         });
     }
 
-    /// Returns the list. If the list is invalid, returns the absent list. The stored list of the object is then not
-    /// changed.
+    /// Returns the list. If the list is invalid, returns the absent list, so that the stored list of the object stays
+    /// unchanged.
     #[must_use]
     pub fn finish(self) -> ManagedFields {
         match self.count {

@@ -201,7 +201,7 @@ fn compare_members<'v, N: Ord + 'v>(
     }
 }
 
-/// A name and a value. They come from a map or from a list of pairs.
+/// A name and a value, from a map or from a list of pairs.
 struct Member<'v, N>(&'v N, &'v Value);
 
 impl<'v, N> From<&'v (N, Value)> for Member<'v, N> {
@@ -216,8 +216,8 @@ impl<'v, N> From<(&'v N, &'v Value)> for Member<'v, N> {
     }
 }
 
-/// Compares two numbers exactly: an `i64` by its value, and any other number as the nearest `f64`. Go instead converts
-/// an integer to a float to compare it with a float. Two different integers may then equal the same float. Go's
+/// Compares two numbers exactly: an `i64` by its value, and any other number as the nearest `f64`. To compare an
+/// integer with a float, Go converts the integer to a float. So two different integers may equal the same float. Go's
 /// comparison is therefore not an order, and a sort by it could panic.
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     let float = |n: &Number| n.as_f64().unwrap_or(f64::INFINITY);

@@ -143,8 +143,8 @@ const OWNER_REFERENCE: Type = Type::Map(&MapType {
 /// fields of an entry.
 const MANAGED_FIELDS_ENTRY: Type = Type::Map(&MapType { fields: &[], element: None, atomic: true });
 
-/// Adapts a set from a client to this schema. If a manager can own a field only as a whole, nested fields in the set
-/// are replaced by the field.
+/// Adapts a set from a client to this schema. If a manager can own a field only as a whole, replaces nested fields in
+/// the set by the field.
 pub(super) fn reconcile(set: &mut Set) {
     let Some(metadata) = set.child_mut(&PathElement::field("metadata")) else { return };
     metadata.collapse(&PathElement::field("managedFields"));
@@ -157,7 +157,7 @@ pub(super) fn reconcile(set: &mut Set) {
     }
 }
 
-/// Returns `set` and each declared field whose nested fields are in `set`.
+/// Returns `set` with additional members: each declared field whose nested fields are in `set`.
 pub(super) fn with_named_fields(set: &Set, of: Option<Type>) -> Set {
     let mut members = set.members().to_vec();
     let mut children = Vec::new();

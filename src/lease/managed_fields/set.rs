@@ -88,7 +88,8 @@ impl Set {
     /// `v:1.0`, the result has the first one. Merges all sets at once: one merge after another would copy a large set
     /// for each of many small sets.
     pub(super) fn union_of(sets: &[&Self]) -> Self {
-        // Both sorts are stable, and fast on lists that consist of sorted parts.
+        // Both sorts are stable, so the first of equal elements stays first. They are fast on lists that consist of
+        // sorted parts.
         let mut members: Vec<_> = sets.iter().flat_map(|set| &set.members).collect();
         members.sort();
         members.dedup();
@@ -207,7 +208,8 @@ fn by_element(a: &(PathElement, Set), b: &(PathElement, Set)) -> Ordering {
     a.0.cmp(&b.0)
 }
 
-/// Iterates over two sorted slices in parallel, and pairs their equal elements.
+/// Iterates over two sorted slices in parallel, and pairs their equal elements. An element without an equal one comes
+/// alone.
 fn zipped<'s, A, B>(
     mut a: &'s [A],
     mut b: &'s [B],
@@ -226,7 +228,7 @@ fn zipped<'s, A, B>(
     })
 }
 
-/// The value of one key in `fieldsV1`, parsed.
+/// The parsed value of one key in `fieldsV1`.
 struct Node {
     below: Set,
     /// Whether the key itself is a field in the set. This is so if its value has the member `.`, or no children.

@@ -1,5 +1,5 @@
-//! The functions of structured-merge-diff (`typed`) for a JSON value whose type is known, such as a Lease. They
-//! recurse at most as deep as the type, even if the value is nested more deeply.
+//! Validates, compares and merges JSON values of a known type, such as a Lease (structured-merge-diff, `typed`). The
+//! functions recurse at most as deep as the type, even if the value is nested more deeply.
 
 use super::path_element::PathElement;
 use super::schema::{Identity, ListType, MapType, Type};
@@ -194,7 +194,7 @@ fn compare_elements(old: &[Value], new: &[Value], list: &ListType) -> Comparison
 }
 
 /// Returns the change of the elements with one identity. `old` and `new` are the numbers of such elements in the old
-/// and in the new list. `equal` is true if the elements are equal.
+/// and in the new list. `equal` is true if the elements in both lists are equal.
 pub(super) fn group_change(old: usize, new: usize, equal: bool) -> Change {
     match (old, new) {
         (0, _) => Change::Added,
@@ -249,8 +249,9 @@ impl Parts {
     }
 }
 
-/// Merges `config` into `live`. Merges maps, and lists whose elements have identities. Any other value in `config`
-/// replaces the value in `live`. The merge removes nothing, and `null` counts as a value.
+/// Merges the applied configuration `config` into the value `live` of the object. Merges maps, and lists whose elements
+/// have identities. Any other value in `config` replaces the value in `live`. The merge removes nothing, and `null`
+/// counts as a value.
 pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> Option<Value> {
     let kept = || config.or(live).cloned();
     match of {
@@ -280,7 +281,7 @@ pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> O
 }
 
 /// Merges the list `over` of the configuration into the list `live` of the object. The order of the elements of `over`
-/// does not change. Elements that are only in `live` keep their places between those of `over`.
+/// does not change. Elements that are only in `live` are placed between them, in the order of `live`.
 fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value> {
     let steps = |elements: &[Value]| -> Vec<_> { elements.iter().map(|e| list.path_element(e).ok()).collect() };
     let (live_steps, over_steps) = (steps(live), steps(over));

@@ -13,7 +13,7 @@ use std::rc::Rc;
 pub struct Writer<'w> {
     /// Name of the field manager; empty if the writer has none.
     pub manager: &'w str,
-    /// API version in the path of the write.
+    /// API version in the path of the request.
     pub api_version: &'w str,
     /// Time of the write.
     pub now: Time,
@@ -66,7 +66,7 @@ fn list_in_effect(sent: ManagedFields, stored: &ManagedFields) -> (ManagedFields
     }
 }
 
-/// Returns the list after a renewal. Here, a renewal is a write that changes nothing, or only values of spec fields
+/// Returns the list after a renewal. Here, a renewal is a write that changes nothing, or only the values of spec fields
 /// that the writer alone owns. Returns `None` for any other write, or if the fields of an entry are not known.
 #[inline]
 fn renewed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>) -> Option<ManagedFields> {
@@ -102,10 +102,10 @@ fn renewed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>)
     Some(ManagedFields(Some(entries)))
 }
 
-/// Returns the new time of the last entry in `list` after a renewal; `Some(None)` if `list` has no entries. The renewal
-/// changes only `renewTime`, in the API version of stored objects. `is_writer` returns whether the writer has a given
-/// manager name. `last_time` is the current time of the last entry, in place of the time in `list`. Returns `None` if
-/// [`track`] might change more than this time.
+/// Returns the time that [`track`] would set in the last entry of `list`, for a renewal: a write in `v1` that changes
+/// only `renewTime`. Returns `Some(None)` if `list` has no entries, and `None` if [`track`] might change more than this
+/// time. `last_time` is the current time of the last entry; the time in `list` may be older. `is_writer` returns
+/// whether the writer has a given manager name.
 #[inline]
 pub fn time_after_renewal(
     list: &ManagedFields,
@@ -120,7 +120,8 @@ pub fn time_after_renewal(
         && last.subresource.is_empty()
         && last.fields.spec?.contains(SpecFields::RENEW_TIME)
         && others.iter().all(|other| other.fields.spec.is_some_and(|spec| !spec.intersects(SpecFields::RENEW_TIME)));
-    // If the new time were earlier than the current time of the last entry, another entry might become the last one.
+    // The entries are sorted by time. If the new time were earlier than the current time of the last entry, another
+    // entry might become the last one.
     let stays_last = others.is_empty() || last_time? <= now;
     (is_last_alone && last_time.is_some() && stays_last && is_writer(&last.manager)).then_some(Some(now))
 }
@@ -135,7 +136,7 @@ fn is_own(entry: &ManagedFieldsEntry, writer: &Writer<'_>) -> bool {
 /// Returns the list after any write. The writer owns the fields that it has changed, and no manager owns the removed
 /// fields.
 fn recomputed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>) -> ManagedFields {
-    // If kube-apiserver cannot parse the list, it retains the list of the stored object.
+    // Like kube-apiserver, retains the list of the stored object if the new list cannot be parsed.
     let Ok(mut managers) = Managers::read(list) else { return live.metadata.managed_fields.clone() };
     let comparison = compare_leases(live, new);
     managers.take_away(&comparison, None);
@@ -167,7 +168,7 @@ fn is_same_metadata(a: &ObjectMeta, b: &ObjectMeta) -> bool {
 }
 
 /// If `live` and `new` differ only in the times of `managedFields`, sets the times of `live` in `new`. So a write that
-/// changes no other field changes nothing.
+/// changes only these times changes nothing.
 pub fn settle_times(live: &Lease, new: &mut Lease) {
     let (known, own) = (&live.metadata.managed_fields, &new.metadata.managed_fields);
     let same_owners = known.entries().len() == own.entries().len()

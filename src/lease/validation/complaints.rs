@@ -4,13 +4,14 @@ use crate::api_error::{FieldError, FieldErrorKind};
 
 /// A list of complaints. The size of the list is limited, so that a hostile object cannot keep the server busy.
 ///
-/// kube-apiserver has no such limit. There, each of a hundred thousand owners could cause a complaint that quotes all
-/// owners. That would take minutes. Complaints beyond the limit are dropped, since the request fails anyway.
+/// kube-apiserver has no such limit. There, each of a hundred thousand owner references could cause a complaint that
+/// quotes all of them, which would take minutes. Complaints beyond the limit are dropped, since the request fails
+/// anyway.
 #[derive(Default)]
 pub(crate) struct Complaints {
     /// The complaints, in the order of their addition.
     pub(crate) all: Vec<FieldError>,
-    /// Number of bytes of all values that the messages in `all` quote.
+    /// Sum of the sizes of all values that the messages in `all` quote, in bytes.
     value_bytes: usize,
 }
 
@@ -37,8 +38,8 @@ impl Complaints {
         self.all.push(complaint);
     }
 
-    /// Returns the complaints without repeats, in the order of their first occurrence. kube-apiserver removes repeated
-    /// complaints about objects in this way, but not those about options (apimachinery `util/validation/field`,
+    /// Returns the complaints without repeats, in the order of their first occurrence. kube-apiserver does the same
+    /// with complaints about objects, but not with complaints about options (apimachinery `util/validation/field`,
     /// `ErrorList.Filter`).
     pub(crate) fn into_distinct(self) -> Vec<FieldError> {
         let mut distinct = Vec::new();

@@ -14,8 +14,8 @@ use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use compact_str::CompactString;
 use std::collections::BTreeSet;
 
-/// The rule for the name of an object: the rule for Leases (`DnsSubdomain`), or the rule for all resources
-/// (`PathSegment`).
+/// The rule for the name of an object. A creation must meet the rule for Leases (`DnsSubdomain`) and the rule for all
+/// resources (`PathSegment`), an update only the latter.
 #[derive(Clone, Copy)]
 pub(super) enum NameRule {
     DnsSubdomain,
@@ -39,9 +39,9 @@ impl NameRule {
     }
 }
 
-/// Replaces a dash at the end of a prefix by a letter, since a prefix may end in a dash. Like Go, cuts two bytes and
-/// appends one. So this check misses an invalid character before the dash. The check of the generated name finds that
-/// character.
+/// Replaces a dash at the end of a prefix by a letter, since a prefix may end in a dash but a name may not. Like Go,
+/// cuts two bytes and appends one. So the check of the prefix misses an invalid character before the dash. The check of
+/// the generated name finds it.
 fn with_trailing_dash_masked(prefix: &str) -> Vec<u8> {
     let mut bytes = prefix.as_bytes().to_vec();
     if bytes.len() > 1 && bytes.last() == Some(&b'-') {
@@ -116,7 +116,8 @@ pub(super) fn validate_metadata_update(new: &ObjectMeta, old: &ObjectMeta, compl
 /// Maximum length of the name of a subresource, in bytes.
 const SUBRESOURCE_BYTES_MAX: usize = 256;
 
-/// Checks the names in the `managedFields` entries that a client has sent. The names that the server sets are valid.
+/// Checks the names in the `managedFields` entries, which a client may have sent. The names that the server sets are
+/// always valid.
 fn validate_managed_fields(list: &ManagedFields, complaints: &mut Complaints) {
     for (index, entry) in list.entries().iter().enumerate() {
         if complaints.is_full() {

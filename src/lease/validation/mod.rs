@@ -1,10 +1,10 @@
 //! Validation of a Lease before it is stored. The order and the words of the errors are those of kube-apiserver.
 //!
 //! The validation consists of pure functions from objects to complaints. It runs for every create, update and patch by
-//! a client, except for renewals on the short way (`docs/architecture.md`). So for a valid Lease, the validation passes
-//! over the metadata only twice. It allocates memory only for the keys of annotations and for `generateName`. Before
-//! the validation, the caller sets the fields that only the server sets: `uid`, `creationTimestamp`, the namespace in
-//! the path, and a generated name.
+//! a client, except for a renewal that the server recognizes by a comparison of bytes (`docs/architecture.md`). To be
+//! fast, the validation of a valid Lease passes over the metadata only twice. It allocates memory only for the keys of
+//! annotations and for `generateName`. Before the validation, the caller sets the fields that only the server sets:
+//! `uid`, `creationTimestamp`, the namespace in the path, and a generated name.
 
 pub(crate) mod complaints;
 pub mod format;
@@ -38,8 +38,9 @@ pub fn validate_create(lease: &Lease) -> Vec<FieldError> {
 
 /// Returns the complaints about the update of `old` to `new`; empty if the update is valid.
 ///
-/// `new` contains the `resourceVersion` that the client sent, or that of the patched object. If the client omitted
-/// `uid`, `generation`, or the times of creation and deletion, `new` contains these fields of `old`.
+/// `new` contains the `resourceVersion` that the client sent, or that of the patched object.
+/// [`prepare_for_update`](super::strategy::prepare_for_update) has already copied the fields of `old` that a client may
+/// not change or may omit, such as `uid`.
 ///
 /// The rules of all resources and the rules of Leases both check immutable fields, and repeat rules of a creation. Each
 /// complaint is returned once.

@@ -171,7 +171,8 @@ fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Res
     Ok(original)
 }
 
-/// Removes the members that `$retainKeys` does not name. `$retainKeys` must name all members that the patch sets.
+/// Removes from `original` the members that `$retainKeys` in the patch does not name. `$retainKeys` must name all
+/// members that the patch sets.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ApiError> {
     const MALFORMED: &str = "invalid patch format of retainKeys";
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
@@ -190,8 +191,8 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ApiError
     Ok(())
 }
 
-/// Merges each list for which the patch contains `$setElementOrder`, and sorts the result by that directive. Removes
-/// these lists from the patch.
+/// Merges into `original` each list for which the patch contains `$setElementOrder`, and sorts it by that directive.
+/// Removes these lists from the patch.
 fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema) -> Result<(), ApiError> {
     const MALFORMED: &str = "invalid patch format of setElementOrder list";
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
@@ -232,7 +233,7 @@ fn check_element_order(patch: &[Value], order: &[Value], merge_key: &str) -> Res
     // the order.
     let mut known = None;
     for place in order {
-        // Like kube-apiserver, this loop skips other directives only until the end of the order.
+        // Like kube-apiserver, this loop skips directives other than `delete` only until the end of the order.
         while wanted.next_if(|element| element.get(DIRECTIVE).is_some()).is_some() {}
         let Some(next) = wanted.peek() else { break };
         let next = match &mut known {
@@ -317,7 +318,7 @@ fn merge_lists(mut own: Vec<Value>, theirs: Vec<Value>, field: &Field, deletes: 
     in_order(own, &order, &live, key)
 }
 
-/// The first index of each element in a list. The key is the [`identity`] of the element.
+/// The index of each element in a list, by the [`identity`] of the element. Of equal elements, the first index counts.
 type Places = HashMap<String, usize>;
 
 fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
@@ -328,9 +329,9 @@ fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
     Ok(places)
 }
 
-/// Returns the places in an object's list by which kube-apiserver sorts the merged list. In kube-apiserver, a deletion
-/// moves the later elements of the object's list forward, and new elements take the places at its end (apimachinery
-/// `strategicpatch`, `deleteMatchingEntries`).
+/// Returns the places of elements in the object's list, by which kube-apiserver sorts the merged list. In
+/// kube-apiserver, a deletion moves the later elements of the object's list forward, and new elements take the places
+/// at its end (apimachinery `strategicpatch`, `deleteMatchingEntries`).
 fn places_after_deletions(own: &[Value], theirs: &[Value], key: &str) -> Result<Places, ApiError> {
     let live = places(own, key)?;
     let known = |element: &Value| identity(element, key).ok();
@@ -352,7 +353,7 @@ fn places_after_deletions(own: &[Value], theirs: &[Value], key: &str) -> Result<
     Ok(moved)
 }
 
-/// Whether an element of a patch has this `$patch`.
+/// Whether the `$patch` of an element is `directive`.
 fn has_directive(element: &Value, directive: &str) -> bool {
     element.get(DIRECTIVE).and_then(Value::as_str) == Some(directive)
 }
@@ -387,13 +388,13 @@ fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Res
     }
 }
 
-/// Maximum number of elements that Go sorts by insertion.
+/// Maximum number of elements for which Go's stable sort is an insertion sort.
 const INSERTION_SORT_MAX: usize = 20;
 
-/// Sorts elements by their index in the object's list before the patch. An element without an index is new, and is not
-/// in `$setElementOrder`. Such elements occur only if `$setElementOrder` is empty. By kube-apiserver's comparison, each
-/// of two such elements comes before the other. So the result depends on Go's sort algorithm. For lists that Go sorts
-/// by insertion, this function returns the same as Go.
+/// Sorts elements by their index in the object's list before the patch. An element without an index is new. Such
+/// elements occur here only if `$setElementOrder` is empty. By kube-apiserver's comparison, each of two such elements
+/// comes before the other, so the result depends on Go's sort algorithm. For lists that Go sorts by insertion, this
+/// function returns the same as Go.
 fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>, T)> {
     if others.len() > INSERTION_SORT_MAX {
         others.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
@@ -462,7 +463,7 @@ fn elements(value: Value) -> Result<Vec<Value>, ApiError> {
     }
 }
 
-/// Formats the type of a value like Go's `%s`. `null` becomes a nil, which has no type.
+/// Formats the type of a value like Go's `%s`. `null` is decoded to a nil, which has no type.
 fn go_type(value: &Value) -> &'static str {
     if value.is_null() { "%!s(<nil>)" } else { print::go_type(value) }
 }

@@ -173,7 +173,7 @@ fn a_long_element_is_ordered_in_linear_time() {
     assert!(code == 500 && message.starts_with("The order in patch list:\n["), "{code}");
 }
 
-/// Goal: for every patch that consists of random pieces, the function returns a result or an error.
+/// Goal: a patch of random pieces gives a result or an error, and never causes a panic.
 #[test]
 fn random_patches_give_a_result_or_an_error() {
     let pieces = [

@@ -11,12 +11,13 @@ use crate::lease::StringMap;
 use std::cmp::Ordering;
 
 /// A label selector: a list of requirements. An object is selected if its labels meet all requirements. A watch holds
-/// its selector for as long as the watch lasts, and a request can have ten thousand requirements. So a requirement
-/// takes little more memory than its text.
+/// its selector for as long as the watch lasts, and a request can have ten thousand requirements. So the selector
+/// stores little more than its text: the keys and values of all requirements. In addition, it stores the rule of each
+/// requirement, and the lengths of its key and values.
 ///
 /// ```text
 ///   text:          app web,worker size 3 old          without the blanks
-///   requirements:  In 3+10, GreaterThan 4+1, DoesNotExist 3+0
+///   requirements:  In 3+10, GreaterThan 4+1, DoesNotExist 3+0          length of the key + length of the values
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
@@ -74,7 +75,7 @@ impl LabelSelector {
         })
     }
 
-    /// Returns the maximum number of requirements that are checked for one object.
+    /// Returns the number of requirements: the most checks for one object.
     #[must_use]
     pub fn terms(&self) -> usize {
         self.requirements.len()
@@ -143,7 +144,7 @@ impl Parsed {
             }
             self.text.push_str(value);
         }
-        // The lengths fit in 16 bits, since the target of a request has at most 32 KiB (`TARGET_BYTES_MAX`).
+        // The lengths fit in 16 bits, since path and query of a request have at most 32 KiB (`TARGET_BYTES_MAX`).
         let len = |bytes: usize| u16::try_from(bytes).map_err(|_| "too long".to_owned());
         let (key_len, values_len) = (len(key.len())?, len(self.text.len() - values_start)?);
         self.requirements.push(Requirement { rule, key_len, values_len });

@@ -2,8 +2,8 @@
 //!
 //! The grammar is that of Kubernetes ("Labels and Selectors"), with its special cases. An operator such as `in` is an
 //! ordinary value where a value is expected. An empty value is allowed. A NUL right after an operator or a word is
-//! skipped. Any other NUL ends the text. Tokens are slices of the text. The parser takes linear time, except for the
-//! sort of each list of values.
+//! skipped. Any other NUL ends the text. All this is as in kube-apiserver. Tokens are slices of the text. The parser
+//! takes linear time, except for the sort of each list of values.
 
 use super::{Parsed, Rule};
 use crate::api_error::FieldError;
@@ -66,7 +66,8 @@ impl<'a> Lexer<'a> {
         (kind, symbol)
     }
 
-    /// Returns a word. The word ends before white space, an operator or a NUL, and the lexer also consumes that NUL.
+    /// Returns the word at the start of `rest`. The word ends before white space, an operator or a NUL. The lexer also
+    /// consumes that NUL.
     fn word(&mut self, rest: &'a str) -> Token<'a> {
         const ENDS: [char; 12] = ['=', '!', '(', ')', ',', '>', '<', ' ', '\t', '\r', '\n', '\0'];
         let (word, after) = rest.split_at_checked(rest.find(ENDS).unwrap_or(rest.len())).unwrap_or((rest, ""));
@@ -188,8 +189,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses values up to the closing parenthesis, which is consumed too. Where a comma has no value next to it, the
-    /// value is empty.
+    /// Parses values up to the closing parenthesis, which is consumed too. If the value before or after a comma is
+    /// missing, that value is empty.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let mut values = BTreeSet::new();
         loop {

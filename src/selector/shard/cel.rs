@@ -1,10 +1,10 @@
 //! Parses expressions in CEL, the language of shard selectors.
 //!
 //! kube-apiserver parses a selector with cel-go, but without cel-go's macros. Then it examines the syntax tree. So this
-//! parser accepts any expression. Its result contains only what the examination of a valid selector reads, and what the
-//! error message for any other expression names. The grammar is cel-go's `CEL.g4`. For a syntax error, the message of
-//! cel-go's generated parser depends on the alternatives that cel-go tried. For common mistakes, this parser returns
-//! the same message. For any other mistake, the message names the token.
+//! parser accepts any expression, and the module `shard` examines the result. The result contains only the details that
+//! this examination reads and that error messages name. The grammar is cel-go's `CEL.g4`. For a syntax error, the
+//! message of cel-go's generated parser depends on the alternatives that cel-go tried. For common mistakes, this parser
+//! returns the same message. For any other mistake, the message names the token.
 
 use crate::limits::SELECTOR_DEPTH_MAX;
 
@@ -96,13 +96,14 @@ enum Token<'a> {
     Uint(&'a str),
 }
 
-/// All signs. A longer sign precedes a shorter sign with the same beginning.
+/// All signs. The search takes the first match, so a longer sign precedes a shorter one with the same beginning.
 const SIGNS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "+", "*",
     "/", "%",
 ];
 
-/// Binary operators and the names of their functions, grouped by precedence.
+/// Binary operators except `||`, with the names of their functions. The groups are in the order of precedence, the
+/// lowest first.
 const OPERATORS: [&[(&str, &str)]; 4] = [
     &[("&&", "_&&_")],
     &[("==", "_==_"), ("!=", "_!=_"), ("<", "_<_"), ("<=", "_<=_"), (">", "_>_"), (">=", "_>=_"), ("in", "@in")],
@@ -206,7 +207,7 @@ impl Parser<'_> {
     }
 
     fn member(&mut self) -> Result<Expr, String> {
-        // Only a path of names may be followed by `{…}`, the fields of a message.
+        // `{…}`, the fields of a message, may come only after a path of names.
         let mut are_names = matches!(self.token, Token::Ident(_) | Token::Sign("."));
         let mut expr = self.primary()?;
         loop {
@@ -379,7 +380,7 @@ impl Parser<'_> {
         unexpected(self.token, expected)
     }
 
-    /// Returns the error for a current token other than `wanted`. `expected` is the text of `wanted` in the message.
+    /// Returns the error for a current token that is not `wanted`. `expected` is the text for `wanted` in the message.
     fn missing(&self, wanted: Token<'_>, expected: &str) -> String {
         match (self.token, token(skipped(self.rest))) {
             (Token::End, _) if expected.len() == 3 => format!("Syntax error: missing {expected} at '<EOF>'"),

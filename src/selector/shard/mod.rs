@@ -33,7 +33,8 @@ pub enum ShardField {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardHash(u64);
 
-/// A part of the ring of hashes: all hashes with the same first 6 bits.
+/// A part of the ring of hashes: all hashes with the same first 6 bits. By these parts, the watch module finds the
+/// watchers whose shards may contain a changed Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RingPart(u8);
 
@@ -115,15 +116,16 @@ impl ShardSelector {
         let mut last = None;
         self.ranges.iter().flat_map(move |range| {
             let (start, end) = (part(*range.start()), part(*range.end()));
-            // One range may end in the part of the ring in which the next range begins.
+            // One range may end in the part of the ring in which the next range begins. The part is returned only once.
             let is_known = last.replace(end) == Some(start);
             (start..=end).skip(usize::from(is_known)).map(RingPart)
         })
     }
 }
 
-/// Number of leading bits of a hash that determine its part of the ring. With more bits, fewer watchers of other shards
-/// are examined for each change. But a watcher of a large shard takes more memory.
+/// Number of leading bits of a hash that determine its part of the ring. The watch module lists a watcher once for each
+/// part that its shard touches. With more bits, a change of a Lease examines fewer watchers of other shards, but a
+/// watcher of a large shard takes more memory.
 const PART_BITS: u32 = 6;
 
 /// Returns the FNV-1a hash of 64 bits (draft-eastlake-fnv).

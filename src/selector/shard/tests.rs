@@ -134,8 +134,8 @@ fn invalid_selectors_get_the_errors_of_kube_apiserver() {
     }
 }
 
-/// kube-apiserver's message depends on the alternatives that its generated parser tried. This server's message only
-/// begins with the same words.
+/// kube-apiserver's message depends on the alternatives that its generated parser tried. So this server's message need
+/// only begin with the same words.
 #[test]
 fn text_that_is_not_an_expression_is_a_syntax_error() {
     for text in [
@@ -183,7 +183,7 @@ fn hashes_of_uids_and_namespaces_are_kube_apiservers() {
     }
 }
 
-/// Checks the hash of a field, and that only a shard with this hash has the object.
+/// Checks the hash of a field, and that only the shard with this hash contains the object.
 fn check_hash(field: ShardField, meta: &ObjectMeta, hash: u64) {
     assert_eq!(field.hash(meta), ShardHash(hash), "{field:?} {meta:?}");
     let shard = |start: u64, end: u64| {

@@ -40,7 +40,7 @@ impl Long {
         None
     }
 
-    /// Notes the state of the queued requests.
+    /// Notes the state of the queued requests after the connection was served.
     pub(super) fn note_state(&mut self, state: LongState) {
         self.state = Some(state);
     }
@@ -78,8 +78,8 @@ impl Http2 {
         if self.connection.is_finished() { AfterStep::Close } else { AfterStep::GoOn }
     }
 
-    /// Notes that a stream was reset. Removes the requests of reset streams before there are many. Otherwise a client
-    /// that resets streams could fill the queue.
+    /// Notes that a stream was reset. Once there were many resets, removes the requests of reset streams from the
+    /// queue. Otherwise a client could fill the queue by resetting its streams.
     pub(super) fn sweep_long(&mut self) {
         self.long.resets += usize::from(!self.long.is_empty());
         if self.long.resets <= RESETS_MIN + self.long.queue.len() / 2 {
@@ -98,8 +98,8 @@ impl Http2 {
     }
 }
 
-/// Number of resets, beyond half the length of the queue, above which the queue is scanned for requests of reset
-/// streams.
+/// Number of resets that the queue may have in excess of half its length. Above this number, the requests of reset
+/// streams are removed.
 const RESETS_MIN: usize = 16;
 
 #[inline]

@@ -39,12 +39,12 @@ pub struct Http2 {
     connection: Connection,
     /// The request or response in progress on each stream, by the slot of the stream's key.
     streams: Vec<Option<StreamWork>>,
-    /// Streams with a runnable job.
+    /// Streams with a runnable job (a response made in steps, such as a list). The first one gets the next step.
     jobs: VecDeque<StreamKey>,
     /// Number of streams with a job, runnable or not.
     jobs_open: usize,
     waiting: WaitingStreams,
-    /// Streams whose jobs wait for the journal or for the peer; some may have been reset.
+    /// Streams whose jobs wait until the journal reports the outcome of changes; some may have been reset.
     waiting_jobs: Vec<StreamKey>,
     /// Complete requests to serve, in order; some may have been reset.
     whole: VecDeque<Whole>,
@@ -61,7 +61,8 @@ pub struct Http2 {
     /// Bytes of the requests in `whole` and `long`, which have arrived completely. They are a part of `received_bytes`;
     /// the rest of `received_bytes` is of requests whose body is still arriving.
     complete_bytes: usize,
-    /// Bytes of requests that wait after a first attempt to serve them: header fields and received bodies.
+    /// Bytes of requests that were served once and now wait, for example for the journal: header fields and received
+    /// bodies.
     waiting_bytes: usize,
     /// Bytes of responses that wait for the flow-control windows of their streams.
     unsent_bytes: usize,
@@ -142,7 +143,8 @@ impl Http2 {
         }
         self.check_invariants();
         self.send_more(cx);
-        // Streams that stopped because the output was full have open windows, so no WINDOW_UPDATE will resume them.
+        // Streams that stopped because the output was full have open windows, so no WINDOW_UPDATE will resume them. The
+        // result `Busy` makes the event loop call this method again.
         has_more |= self.connection.has_writable() || is_cut_short;
         if self.connection.is_finished() {
             return Served::Close;
@@ -150,13 +152,13 @@ impl Http2 {
         if has_more { Served::Busy } else { Served::Starved }
     }
 
-    /// Returns the state of the long requests.
+    /// Returns the state of the queued requests that take long.
     #[must_use]
     pub fn long_state(&self) -> LongState {
         self.long.state()
     }
 
-    /// Whether a job is runnable.
+    /// Whether a job, such as a list, has a step that can run now.
     #[must_use]
     pub fn has_job_step(&self) -> bool {
         !self.jobs.is_empty()
@@ -175,7 +177,7 @@ impl Http2 {
         }
     }
 
-    /// Appends events to the watch `key` on `stream`. Returns `None` if the watch is not open.
+    /// Appends the next events of the watch `key` on `stream` to `output`. Returns `None` if this watch is not open.
     pub fn send_events(
         &mut self,
         service: &mut Service,
@@ -194,8 +196,8 @@ impl Http2 {
         }
         let window = self.connection.send_window(stream);
         if !unsent.is_empty() || window == 0 {
-            // The event loop appends events to the watch again when the window of its stream opens. Until then the
-            // watch is parked, up to a deadline.
+            // The stream can send nothing more now. So the watch is parked: it gets no events until the window opens,
+            // and the stream is reset if this takes too long.
             self.connection.want_write(stream);
             service.watchers.park(key);
             if stalled_ms.is_none() {
@@ -218,7 +220,8 @@ impl Http2 {
         if sent < events.len() {
             let rest = Bytes::copy_from_slice(&events[sent..]);
             if !self.make_room_for_unsent(rest.len(), service, output) {
-                // The client can watch again from the last event that it got.
+                // The connection may not store the rest, so the watch ends. The client can watch again from the last
+                // event that it got.
                 self.connection.reset(stream, ErrorCode::ENHANCE_YOUR_CALM, output);
                 self.on_reset(stream, service);
                 return Some(Fill::Ended(WatchEnd::Unread));
@@ -364,8 +367,9 @@ impl Http2 {
         self.received_bytes + self.waiting_bytes + self.connection.field_block_octets()
     }
 
-    /// [Checks](crate::api::job::Job::check) the jobs. A job counts as waiting for the peer to read if the output has
-    /// no room, or if the job waits for the window of its stream.
+    /// [Releases the memory](crate::api::job::Job::check) of jobs whose deadline has passed or whose permit was
+    /// revoked. A job counts as waiting for the peer to read if the output has no room, or if the job waits for the
+    /// window of its stream.
     pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         for stream in self.streams.iter_mut().flatten() {
             match &mut stream.work {
@@ -392,11 +396,11 @@ impl Http2 {
     }
 }
 
-/// Number of entries that a queue of streams may have beyond twice the number of streams. Above this number, the
-/// entries of streams that no longer wait are removed.
+/// Number of entries that a queue of streams may have beyond twice the number of streams. A longer queue is cleared of
+/// the streams that no longer wait.
 const QUEUED_STREAMS_MIN: usize = 64;
 
-// HTTP/1.1 and HTTP/2 have the same limit for the fields of a client's own request.
+// Both protocols have the same limit for the header fields of a request that a client sends directly.
 const _: () = assert!(FIELD_LIST_BYTES_MAX == HEAD_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES >= RECV_BUFFER_BYTES_MIN);
 // Complete requests are served when more than half of the byte limit is used. One more head or frame must fit in the

@@ -1,7 +1,8 @@
 //! Requests: collects heads and bodies until a request is complete, and passes it to the API.
 //!
-//! A few complete requests are queued and then served in order, so that their Leases can be prefetched
-//! (`table::prefetch`). A queued request is not served if its stream is reset or its connection fails.
+//! A few complete requests are queued and then served in order. So the memory of their Leases can be prefetched into
+//! the processor's caches (`table::prefetch`). A queued request is not served if its stream is reset or its connection
+//! fails.
 
 use super::streams::{Source, StreamWork, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
@@ -69,15 +70,16 @@ impl Spare {
     }
 }
 
-/// Maximum number of spare buffers. A complete request soon returns its buffer. Only a request that waits for its body
-/// uses a buffer for long.
+/// Maximum number of spare buffers. Few are needed: a complete request soon returns its buffer, and only a request that
+/// waits for its body uses a buffer for long.
 const SPARE_MAX: usize = 256;
 /// Maximum size of a body buffer that is kept for reuse, in bytes; larger bodies are rare.
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
 /// Maximum size of a field list that is kept for reuse, in bytes; longer lists are rare.
 const SPARE_FIELDS_BYTES_MAX: usize = 8 * 1024;
-/// Maximum size of an ordinary head, in bytes. Ordinary heads on all streams of a connection, and the quarter of the
-/// bytes for longer heads, leave room for writes.
+/// Maximum size of an ordinary head, in bytes. Longer heads of requests without a body may use a quarter of a
+/// connection's byte limit (`may_wait_with`). Even with this quarter and an ordinary head on each stream, bytes remain
+/// for writes.
 const PLAIN_HEAD_BYTES_MAX: usize = 4 * 1024;
 const _: () = assert!(
     STREAMS_MAX as usize * PLAIN_HEAD_BYTES_MAX + BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 4
@@ -136,8 +138,8 @@ impl Http2 {
         Ok(false)
     }
 
-    /// Whether to serve the complete requests before reading more: there are as many as are prefetched together, or
-    /// they have many bytes.
+    /// Whether to serve the complete requests before reading more: there are as many as the table prefetches together,
+    /// or they have many bytes.
     fn has_enough(&self, cx: &Context<'_>) -> bool {
         self.whole.len() >= PREFETCH_MAX || self.has_much_waiting(cx)
     }
@@ -176,8 +178,8 @@ impl Http2 {
         }
         let fields = &cx.service.scratch.fields;
         let is_continue = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
-        // kube-apiserver sends the body without a 100. It would forward a 100, and then change the status of the final
-        // response to 200.
+        // A front proxy (kube-apiserver) sends the body without waiting for a 100 (Continue). It would forward a 100 to
+        // its own client, and then change the status of the final response to 200.
         let is_asked = !end_stream && !cx.from.credentials.is_front_proxy();
         if is_asked && fields.iter().any(|field| field.id == NameId::EXPECT && is_continue(field.value)) {
             let _ = self.connection.send_head(key, 100, &[], false, cx.output);
@@ -199,7 +201,8 @@ impl Http2 {
     }
 
     fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, cx: &mut Context<'_>) {
-        // If the response was sent before the whole request arrived, further data on the stream is useless.
+        // The server may have responded before the whole request arrived, for example to refuse it. Further data on the
+        // stream is then useless.
         let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
         if unserved.body.len() + data.len() > self.body_bytes_max {
             return self.refuse_body(key, &self.too_large(), cx);
@@ -286,8 +289,8 @@ impl Http2 {
         table.prefetch(self.whole.iter().filter_map(key));
     }
 
-    /// Checks the counts of received, waiting and unsent bytes against the streams. The check is skipped if there are
-    /// many streams, because tests would take minutes.
+    /// Checks, in debug builds, the counts of received, waiting and unsent bytes against the streams. With many streams
+    /// the check is skipped, because tests would take minutes.
     pub(super) fn check_invariants(&self) {
         if cfg!(debug_assertions) && self.streams.len() < 200 {
             let receiving = self.streams.iter().flatten().map(|stream| match &stream.work {
@@ -341,11 +344,13 @@ impl Http2 {
         None
     }
 
-    /// Whether a request with a head and a body of these bytes may wait, if it has to. Beside this request, as many
-    /// bytes must remain free for waiting requests. So small requests fit beside large ones. The head of a request with
-    /// a body counts only if a direct client could not send it. A request without a body is mostly a read, and may
-    /// always wait. But with a long head from a front proxy, it may use only a quarter of the bytes. Otherwise some
-    /// hundred reads of a future version, which wait for seconds, would displace the writes of other clients.
+    /// Whether a request with `head_bytes` and `body_bytes` may wait, if the API makes it wait. Beside this request, as
+    /// many bytes must remain free for other waiting requests. So small requests fit beside large ones.
+    ///
+    /// A request with a body: its head counts only if it is longer than a direct client may send. A request without a
+    /// body is mostly a read, and may always wait, with one exception: such requests of a front proxy with long heads
+    /// may use only a quarter of the bytes. Otherwise some hundred reads of a future version, which wait for seconds,
+    /// would displace the writes of other clients.
     fn may_wait_with(&self, head_bytes: usize, body_bytes: usize, cx: &Context<'_>) -> bool {
         let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
         let (bytes, bytes_max) = match body_bytes {
@@ -372,8 +377,8 @@ impl Http2 {
         while cx.output.len() < budget.output_bytes_max
             && let Some(key) = self.waiting.pop_settled(settled)
         {
-            // During a takeover, a request still waits after its own change is settled: until built-in storage has the
-            // change too.
+            // During a takeover, a request waits longer than until the journal reports the outcome of its change: until
+            // kube-apiserver's own storage has the change too.
             if self.resume_one(key, cx) {
                 self.waiting.add_other(key);
             }
@@ -406,7 +411,7 @@ impl Http2 {
                 return false;
             }
             Resumed::Reply(reply) => {
-                // A request whose bytes are not kept is a write, so its method is not HEAD.
+                // Only the bytes of a write are not kept, and its method is not HEAD.
                 let head_only = kept.as_ref().is_some_and(|kept| kept.is_head());
                 self.respond(key, reply, head_only, cx);
             }
@@ -500,7 +505,7 @@ impl Http2 {
         self.receiving.push_back((now.ms, key));
     }
 
-    /// Removes a request that waits for its body from its stream.
+    /// Removes and returns the stream's request, if it waits for its body.
     fn take_receiving(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Unserved>)> {
         let place = self.streams.get_mut(key.slot())?;
         let stream = place.take_if(|s| s.key == key && matches!(s.work, Work::Receiving(..)))?;
@@ -519,7 +524,7 @@ impl Http2 {
     }
 }
 
-/// The regular fields of a head, for code that reads all of them.
+/// The fields of a head without the pseudo-header fields, for code that reads all of them.
 struct Lines<'f> {
     fields: &'f FieldBuf,
     head: http2::RequestHead,

@@ -1,8 +1,8 @@
 //! Sends responses, whole or in pieces, as far as the flow-control windows are open.
 //!
-//! A stream has at most one unsent piece. The next piece of a list or watch is made only after the previous piece is
-//! sent. So a stream whose client does not read costs little memory and delays no other stream. The unsent pieces of
-//! all streams of a connection have at most [`UNSENT_BYTES_MAX`] bytes.
+//! A stream has at most one unsent piece of its response. The next piece of a list or watch is made only after this
+//! piece is sent. So a stream whose client does not read costs little memory and delays no other stream. The unsent
+//! pieces of all streams of a connection have at most [`UNSENT_BYTES_MAX`] bytes.
 
 use super::streams::{Source, Work, keep_unsent, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
@@ -183,7 +183,8 @@ impl Http2 {
         let date = SendField::repeated(DATE, cx.service.date.as_bytes());
         let mut buffer = itoa::Buffer::new();
         let length = length.map(|length| SendField::repeated(CONTENT_LENGTH, buffer.format(length).as_bytes()));
-        // kube-apiserver adds this value itself to every response, also to those that it forwards.
+        // A front proxy (kube-apiserver) itself adds this `Cache-Control` to every response, also to those that it
+        // forwards.
         let is_added = self.connection.speaks_for_many() && response.cache_control == CacheControl::NoCache;
         let skipped = usize::from(is_added);
         if response.has_plain_head() {
@@ -235,7 +236,7 @@ impl Http2 {
                 self.unsent_bytes -= sent;
                 *gone_bytes += sent;
                 if !unsent.is_empty() {
-                    // The deadline is extended only if enough octets were sent.
+                    // A new deadline needs enough sent octets. Otherwise a peer could hold a response almost forever.
                     if *gone_bytes >= WRITE_STALL_BYTES_MIN {
                         self.stall(key, cx.now);
                     }
@@ -345,8 +346,8 @@ impl Http2 {
     }
 }
 
-/// Number of bytes of a list that a step may make even if the flow-control window is smaller. Several such pieces fit
-/// below [`QUEUED_BYTES_LOW`].
+/// Number of bytes of a list that the first step may make even if the flow-control window is smaller. Several pieces of
+/// this size fit below [`QUEUED_BYTES_LOW`].
 const PIECE_BYTES_MIN: usize = 4 * 1024;
 
 const CACHE_CONTROL: FieldName<'static> = FieldName::new(b"cache-control");

@@ -19,17 +19,19 @@ pub(super) struct StreamWork {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    /// The request was served once, and now waits for an event.
+    /// The request was served once, and now waits for an event, such as the outcome of its write.
     Waiting {
         waiting: Waiting,
-        /// Size of the request in bytes, counted even if the head and body are not stored.
+        /// Size of the request in bytes. It counts towards the connection's limit of waiting bytes, even if head and
+        /// body are not stored.
         bytes: usize,
         /// The head and body of the request, if the server may have to serve it again.
         kept: Option<Box<Kept>>,
     },
     /// The head of the request is received. Its body is incomplete.
     Receiving(http2::RequestHead, Box<Unserved>),
-    /// The request is a job whose response has no head yet. The flag is whether the method is HEAD.
+    /// The response is a job (made in steps, such as a list), and its head is not sent yet. The flag tells whether the
+    /// method is HEAD.
     Begun(Box<Job>, bool),
     /// The head of the response is sent.
     Sending {
@@ -37,8 +39,8 @@ pub(super) enum Work {
         unsent: Bytes,
         /// Source of the next piece of the body.
         source: Source,
-        /// Start of the wait for a flow-control window, in ms; `None` if the response does not wait. The wait starts
-        /// anew when enough bytes were sent.
+        /// Start of the wait for a flow-control window, in ms; `None` if the response does not wait. The start moves to
+        /// the present each time that enough bytes were sent.
         stalled_ms: Option<u64>,
         /// Number of body bytes sent since `stalled_ms`.
         gone_bytes: usize,
@@ -118,9 +120,8 @@ impl Http2 {
         }
     }
 
-    /// Returns the streams for which `bytes_of` returns a size, the largest first. Scans all streams, so a caller that
-    /// drops many streams calls this method only once. A limit may have shrunk so much that most streams must be
-    /// dropped.
+    /// Returns the streams for which `bytes_of` returns a size, the largest first. The function scans all streams. So a
+    /// caller calls it only once, even if it must drop most streams after a limit has shrunk.
     pub(super) fn largest_first(
         &self,
         bytes_of: impl Fn(&StreamWork) -> Option<usize>,

@@ -59,8 +59,9 @@ impl WaitingStreams {
         self.own.pop_front_if(|(number, _)| *number <= settled).map(|(_, key)| key)
     }
 
-    /// Removes and returns the streams that the caller must check one by one. If a deadline of `own` may have passed,
-    /// returns all streams. This is rare: nearly all changes are settled long before their deadline.
+    /// Removes and returns the streams whose requests the caller must check one by one: those in `other`. If a deadline
+    /// in `own` may have passed, returns the streams of `own` too. This is rare: nearly all changes are settled long
+    /// before their deadline.
     pub(super) fn take_other(&mut self, now_ms: u64) -> Vec<StreamKey> {
         if now_ms >= self.own_due_ms_min {
             self.other.extend(self.own.drain(..).map(|(_, key)| key));

@@ -152,7 +152,8 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 		if answers[0].stream != nil && answers[1].stream != nil {
 			open = append(open, watch(at, asked, answers))
 		} else {
-			// If only one server has started a watch, status or headers show the difference.
+			// If only one server has started a watch, the statuses or headers already differ. So the stream is closed
+			// unread.
 			for _, answer := range answers {
 				if answer.stream != nil {
 					answer.stream.Close()

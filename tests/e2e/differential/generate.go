@@ -301,8 +301,8 @@ func (g *gen) removeAll() step {
 }
 
 // asOf returns three steps: a list, a change, and the given deletion of a collection at a resourceVersion. This is
-// mostly the resourceVersion of the list. With a single change in between, no Lease is deleted and created again: see
-// notSent.
+// mostly the resourceVersion of the list. Only one change comes between the list and the deletion. So no Lease is
+// deleted and created again in between, which would leave the servers with different Leases (notSent).
 func (g *gen) asOf(removal step, theme theme) []step {
 	collection, _, _ := strings.Cut(removal.target, "?")
 	change := g.step(theme)
@@ -367,7 +367,7 @@ func (g *gen) selecting() []string {
 			parameters = append(parameters, "shardSelector="+url.QueryEscape(g.shard()))
 		}
 	}
-	// QueryEscape has escaped the symbols of steps too.
+	// QueryEscape has also escaped the symbols of steps, such as ${ns}. They are restored here.
 	for at := range parameters {
 		parameters[at] = strings.NewReplacer("%24%7B", "${", "%7D", "}").Replace(parameters[at])
 	}

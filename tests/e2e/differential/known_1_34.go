@@ -180,7 +180,8 @@ func causesOf(status metav1.Status) (causes []string) {
 func inOtherWords(d *difference) bool {
 	old, now := reworded(statusOf(d.said[0])), reworded(statusOf(d.said[1]))
 	if causesAlone := "(the causes)"; old.Message == causesAlone || now.Message == causesAlone {
-		// causesInOrder replaces the message only if a Status has several causes.
+		// causesInOrder replaces the message of a Status with several causes, but not of one with a single cause. So
+		// both messages are dropped.
 		old, now = withCausesAlone(old), withCausesAlone(now)
 	}
 	oldHead, _, _ := strings.Cut(d.said[0], "\n\n")

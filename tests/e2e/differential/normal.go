@@ -108,7 +108,7 @@ func (m *memory) name(text string) normal {
 	now := time.Now()
 	text = second.ReplaceAllStringFunc(text, func(value string) string {
 		at, err := time.Parse("2006-01-02T15:04:05Z", strings.Replace(strings.TrimSuffix(value, " +0000 UTC"), " ", "T", 1)+map[bool]string{true: "Z"}[!strings.HasSuffix(value, "Z")])
-		// Times from the requests are years away, and stay.
+		// Times from the requests are years away from now. They are the same on both servers, so they stay.
 		if err != nil || now.Sub(at).Abs() > time.Hour {
 			return value
 		}
@@ -145,7 +145,8 @@ func (m *memory) withoutListVersion(text, asked string) string {
 	value := text[at[4]:at[5]]
 	name := "${newest}"
 	if strings.Contains(asked, "="+value) {
-		// Without resourceVersionMatch=Exact, the newest resourceVersion may equal the requested one by chance.
+		// Without resourceVersionMatch=Exact, the newest resourceVersion may equal the requested one by chance. Then
+		// the symbol stays ${newest}.
 		if strings.Contains(asked, "Exact") {
 			name = "${asked}"
 		}

@@ -105,7 +105,7 @@ func (s *server) ask(ctx context.Context, version int, message message, watch bo
 		if errors.Is(err, io.EOF) || strings.Contains(why, "INTERNAL_ERROR; received from peer") {
 			why = hungUp
 		}
-		// Because of the server's name, the answers differ even if neither server has sent a response.
+		// The body has the server's name, so the answers differ even if neither server has sent a response.
 		return answer{body: []byte(s.name + ": " + why)}, nil
 	}
 	if err != nil {

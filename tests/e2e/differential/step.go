@@ -193,7 +193,7 @@ func (m *memory) fill(text string) string {
 		kind, of := parts[1], parts[2]
 		back, err := strconv.Atoi(parts[3])
 		if err != nil {
-			// A symbol without the name of a Lease has its number in the second part.
+			// A symbol without the name of a Lease, such as ${list:0}, has its number in the second part.
 			back, _ = strconv.Atoi(of)
 		}
 		values := map[string][]string{

@@ -44,8 +44,8 @@ func watch(at int, asked [2]message, answers [2]answer) *watching {
 	return w
 }
 
-// quiet is the time without a new event after which all events have arrived. late is the maximum time for which one
-// server may lag behind the other.
+// quiet is the time without a new event after which the test assumes that all events have arrived. late is the maximum
+// time for which one server may lag behind the other.
 const (
 	quiet = 40 * time.Millisecond
 	late  = 8 * time.Second

@@ -95,7 +95,8 @@ func TestForgery(t *testing.T) {
 			t.Run(test.name+"/"+protocol, func(t *testing.T) {
 				check(t, 15*time.Second, func(ctx context.Context) error {
 					status, body, err := ask(ctx, bearing(test.certificate, protocol == "http2"), leasesPath, test.headers)
-					// Go returns only this error if a TLS alert ends the connection before the request.
+					// Go returns only this error if a TLS alert ends the connection before the request. So the test
+					// repeats the request until Go returns the alert.
 					for n := 0; n < 20 && err != nil && strings.Contains(err.Error(), "client conn could not be established"); n++ {
 						status, body, err = ask(ctx, bearing(test.certificate, protocol == "http2"), leasesPath, test.headers)
 					}

@@ -72,7 +72,8 @@ func (c *churn) run(ctx context.Context, lock, worker string) {
 		c.acquisitions++
 		c.mutex.Unlock()
 		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
-		// As soon as the worker sends a release, another worker may hold the lock.
+		// As soon as the worker sends a release, another worker may hold the lock. So the record of the holder is
+		// cleared before.
 		c.mutex.Lock()
 		c.holders[lock] = ""
 		c.mutex.Unlock()
@@ -108,7 +109,8 @@ func (c *churn) acquire(ctx context.Context, lock, worker string, last *observed
 	switch holder := *found.Spec.HolderIdentity; {
 	case holder == "":
 	case holder == worker:
-		// The worker got no answer to an acquisition that took effect, or it has abandoned the lock.
+		// The worker is the holder already: it got no answer to an acquisition that took effect, or it has abandoned
+		// the lock. So it acquires the lock again.
 	case time.Since(last.since) > lockExpires:
 		c.mutex.Lock()
 		c.expired++

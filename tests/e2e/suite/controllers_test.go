@@ -117,7 +117,7 @@ func TestNodeHeartbeat(t *testing.T) {
 					stop = cancel
 					go leasecontroller.NewController(clock.RealClock{}, clientset(speaking(user(node), contentType)), node, 40, nil,
 						time.Second, node, corev1.NamespaceNodeLease, owned).Run(kubelet)
-					// This is twice the grace period for nodes.
+					// 12 s are twice the grace period for nodes.
 					for until := time.Now().Add(12 * time.Second); time.Now().Before(until); time.Sleep(500 * time.Millisecond) {
 						if err := ready(nodes.Get, node, corev1.ConditionTrue)(ctx); err != nil {
 							return err
@@ -159,7 +159,8 @@ func report(ctx context.Context, node *corev1.Node) error {
 			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
 		_, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{})
 		if apierrors.IsConflict(err) {
-			// kube-controller-manager has changed the taints of the new node.
+			// kube-controller-manager has changed the taints of the new node. The next attempt updates the changed
+			// node.
 			if now, err := nodes.Get(ctx, node.Name, metav1.GetOptions{}); err == nil {
 				node = now
 			}
@@ -213,7 +214,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 			if err := client.CoreV1().Namespaces().Delete(ctx, space, metav1.DeleteOptions{}); err != nil {
 				return err
 			}
-			// Our server receives the deletion of the namespace through a watch.
+			// Our server learns of the deletion of the namespace through a watch, so a moment later.
 			time.Sleep(time.Second)
 			_, err := leases.Create(ctx, lease("after", "one"), metav1.CreateOptions{})
 			if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

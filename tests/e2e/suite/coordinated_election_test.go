@@ -21,8 +21,9 @@ const (
 // older emulation version. It becomes the preferred holder, and the newer leader yields. A newer manager that starts
 // later leads only when the older one is killed.
 //
-// After a switch, kube-apiserver's informer still watches built-in Leases, and kube-apiserver holds an election every
-// few seconds. When that watch has ended, kube-apiserver holds no election while the right candidate leads.
+// After kube-apiserver has switched to our server, its informer still watches built-in Leases. So kube-apiserver holds
+// an election every few seconds. When that watch has ended, kube-apiserver holds no election while the right candidate
+// leads.
 //
 //	E2E_INFORMED   1: the test first waits for the end of that watch, for up to ten minutes
 func TestCoordinatedElection(t *testing.T) {

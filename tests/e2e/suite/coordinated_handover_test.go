@@ -19,8 +19,9 @@ const lookAndAskMax = 10 * time.Second
 // Maximum time of a hand-over by a leader that releases its Lease. Also the time from SIGTERM to SIGKILL.
 const releasedMax = 20 * time.Second
 
-// TestCoordinatedHandOver repeatedly kills the leader at a random time, and another manager must lead. Every second
-// time, the LeaseCandidates of killed managers still exist. Then kube-apiserver repeatedly pings them too.
+// TestCoordinatedHandOver repeatedly kills the leading kube-controller-manager at a random time, and another one must
+// then lead. Every second time, the LeaseCandidates of killed managers still exist. Then kube-apiserver repeatedly
+// pings them too.
 //
 //	E2E_HAND_OVERS   number of leaders that are killed (2)
 //	E2E_INFORMED     1: the test first waits until kube-apiserver watches no built-in Leases, for up to ten minutes
@@ -60,10 +61,11 @@ func TestCoordinatedHandOver(t *testing.T) {
 	})
 }
 
-// TestCoordinatedRelease sends SIGTERM to the leader. With an alpha feature gate, the leader must then release its
-// Lease. So the next manager need not wait for the end of the Lease, which has its default duration of 15 s. The next
-// manager must lead within releasedMax. Some hand-overs without a release also took less than releasedMax
-// (docs/known-problems.md). So the test also checks the Lease itself, right after the end of the leader's process.
+// TestCoordinatedRelease sends SIGTERM to the leading kube-controller-manager. With an alpha feature gate, the leader
+// must then release its Lease. So the next manager need not wait for the end of the Lease, which has its default
+// duration of 15 s. The next manager must lead within releasedMax. Some hand-overs without a release also took less
+// than releasedMax (docs/known-problems.md). So the test also checks the Lease itself, right after the end of the
+// leader's process.
 func TestCoordinatedRelease(t *testing.T) {
 	count := number("E2E_HAND_OVERS", 2)
 	check(t, time.Duration(count+1)*2*time.Minute, func(ctx context.Context) error {

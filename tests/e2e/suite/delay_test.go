@@ -19,9 +19,10 @@ const (
 )
 
 // delayed runs a takeover while the second kube-apiserver is paused (SIGSTOP) for a time. After the pause, the second
-// kube-apiserver serves the requests that have arrived. It may write to built-in storage, although the first
-// kube-apiserver has switched. A takeover with a pause longer than undoneAfter must undo itself and fail. At the end,
-// delayed rolls the cluster back. If the pause began too late, delayed repeats the takeover.
+// kube-apiserver serves the requests that have arrived. It may still write to built-in storage, although the first
+// kube-apiserver already forwards requests to our server. A takeover with a pause longer than undoneAfter must undo
+// itself and fail. At the end, delayed rolls the cluster back. If the pause began too late, delayed repeats the
+// takeover.
 func (s *scene) delayed(ctx context.Context, pause time.Duration) error {
 	for range attemptsMax {
 		isLate, err := s.pausedTakeover(ctx, pause)

@@ -86,7 +86,8 @@ func TestLeaderElection(t *testing.T) {
 					return err
 				}
 				defer second.end()
-				// This is longer than the Lease's duration. So the first candidate leads only because it renews.
+				// The loop lasts longer than the Lease's duration. So the first candidate still leads only because it
+				// renews.
 				for until := time.Now().Add(quick.duration + time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 					if !first.leads.Load() || second.leads.Load() {
 						return fmt.Errorf("first leads: %t, second leads: %t", first.leads.Load(), second.leads.Load())
@@ -102,7 +103,8 @@ func TestLeaderElection(t *testing.T) {
 				if err := eventually(ctx, 20*time.Second, leads(second, true)); err != nil {
 					return err
 				}
-				// A Lease without release lasts for its duration from the last renewal, which is at most 0.55 s ago.
+				// A Lease that is not released lasts for its duration from the last renewal, which was at most 0.55 s
+				// before `left`.
 				if took := time.Since(left); release != (took < quick.duration-time.Second) {
 					return fmt.Errorf("the hand-over took %s", took)
 				}
@@ -126,7 +128,7 @@ func awaitRenewal(ctx context.Context, leases coordinationclient.LeaseInterface,
 		var held *coordinationv1.Lease
 		held, err = leases.Get(ctx, name, metav1.GetOptions{})
 		if err == nil && !held.Spec.RenewTime.Equal(before.Spec.RenewTime) {
-			// The candidate may not have its answer yet.
+			// The candidate may not have received the answer to its renewal yet.
 			time.Sleep(100 * time.Millisecond)
 			return nil
 		}

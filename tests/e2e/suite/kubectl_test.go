@@ -118,8 +118,8 @@ func TestKubectl(t *testing.T) {
 		t.Parallel()
 		check(t, 30*time.Second, func(ctx context.Context) error {
 			return k.steps(ctx,
-				// For some seconds after a switch, kube-apiserver links to the OpenAPI document by the hash of the
-				// other server's document.
+				// For some seconds after a switch, kube-apiserver's link to the OpenAPI document still has the hash of
+				// the former server's document. A request with such an old hash must get the document.
 				step{"get --raw /openapi/v3/apis/coordination.k8s.io/v1?hash=OLD", "", "MicroTime"},
 				step{"explain lease.spec.renewTime", "", "MicroTime"},
 			)

@@ -330,8 +330,8 @@ func at(config *rest.Config, url string) *rest.Config {
 	return config
 }
 
-// stay runs the command of a switch. For some time after it, renewals of nodes must not be late. The leaders must keep
-// their locks. TestKubelets checks the condition Ready of the nodes.
+// stay runs the command of a takeover or a rollback. For some time afterwards, renewals of nodes must not be late. The
+// leaders must keep their locks. TestKubelets checks the condition Ready of the nodes.
 func (c *cluster) stay(ctx context.Context, change string) error {
 	leaders := []string{controllerManager, "kube-scheduler"}
 	var before []string
@@ -530,7 +530,7 @@ func (c *cluster) restartWithout(ctx context.Context) error {
 // available waits until the condition Available of the APIService has kept a status for 5 s.
 func (c *cluster) available(ctx context.Context, want string) error {
 	return eventually(ctx, worksWithin, func(ctx context.Context) error {
-		// Each kube-apiserver writes the result of its own probes.
+		// Each kube-apiserver writes the result of its own probes, so the status may still change.
 		for range 10 {
 			status, err := c.kubectl().run(ctx, "", "get", "apiservice", apiServiceName,
 				"--output", `jsonpath={.status.conditions[?(@.type=="Available")].status}`)

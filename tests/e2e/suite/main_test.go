@@ -1,6 +1,8 @@
 // Package suite tests Leases as Kubernetes uses them. Most of its tests run unchanged against kube-apiserver's built-in
-// Leases and against our server. They connect with the kubeconfigs that controlplane/up and controlplane/install wrote,
-// and use these variables:
+// Leases and against our server. A takeover moves the Leases of a cluster from built-in storage (kube-apiserver's own
+// storage of Leases in etcd) to our server. The kube-apiservers then forward requests for Leases to our server. A
+// rollback moves the Leases back. Both are switches. The tests connect with the kubeconfigs that controlplane/up and
+// controlplane/install wrote, and use these variables:
 //
 //	E2E_STATE    folder of the kubeconfigs and of pki/
 //	E2E_TARGET   which server serves the Leases: "builtin" (kube-apiserver) or "server" (our server)

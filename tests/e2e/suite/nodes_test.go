@@ -80,7 +80,7 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// nodeStep is a disturbance of the node for some time, or a switch.
+// nodeStep is a disturbance of one node for some time, or a takeover or rollback.
 type nodeStep struct {
 	what  string
 	begin string

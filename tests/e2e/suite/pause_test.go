@@ -29,10 +29,11 @@ type pause struct {
 }
 
 // TestPause switches the cluster while kube-controller-manager's circuit breaker (NodeControllerLeaseCircuitBreaker)
-// waits. The circuit breaker waits if it cannot read Leases, or if its cache is behind. No healthy node may be marked
-// as not ready. After the switch, the test restarts kube-controller-manager, as docs/deploy.md asks. Then
-// kube-controller-manager must mark both silent nodes as not ready: one is silent since before the switch, and one
-// since after it. The test logs whether they were marked before the restart.
+// waits. The circuit breaker waits if it cannot read Leases, or if its cache is behind. While it waits, no healthy node
+// may be marked as not ready, and later none whose kubelet has renewed. After the switch, the test restarts
+// kube-controller-manager, as docs/deploy.md asks. Then kube-controller-manager must mark both silent nodes as not
+// ready: one is silent since before the switch, and one since after it. The test logs whether they were marked before
+// the restart.
 //
 //	E2E_TAKEOVER, E2E_ROLLBACK, E2E_BY_HAND   commands of the switches; the last one rolls back with kubectl
 //	E2E_STOP, E2E_START                       commands that stop and start our server
@@ -88,7 +89,7 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 	}
 
 	if p.begin == "" {
-		// A switch changes resourceVersions. The circuit breaker notices that at the first silent node.
+		// A switch changes resourceVersions. The circuit breaker notices that at the first silent node, and then waits.
 		if err := command(ctx, os.Getenv(other)); err != nil {
 			return err
 		}
@@ -140,7 +141,8 @@ func (p pause) run(ctx context.Context, t *testing.T) error {
 	t.Logf("healthy nodes had renewed %s after the switch", time.Since(switched).Round(100*time.Millisecond))
 	s.isUnreadable.Store(false)
 	if p.begin != "" {
-		// After an outage, kube-controller-manager marks nodes whose kubelets have not renewed yet.
+		// After an outage, kube-controller-manager may mark nodes whose kubelets have not renewed yet. This is no
+		// failure, so the test sets these nodes to Ready again.
 		if err := s.reportAll(ctx, s.nodes[1:]); err != nil {
 			return err
 		}

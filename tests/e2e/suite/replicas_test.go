@@ -152,7 +152,8 @@ func (r *renewals) see(held *coordinationv1.Lease) {
 	at := held.Spec.RenewTime.Time
 	last, is := r.last[held.Name]
 	if is && !at.After(last) {
-		// After a rollback without etcd, built-in storage has an older renewTime, from before the takeover.
+		// This is no new renewal. After a rollback without etcd, the renewTime may even be older: built-in storage then
+		// has the one from before the takeover.
 		return
 	}
 	if is {

@@ -78,8 +78,8 @@ type move struct {
 	at      time.Time
 }
 
-// sharder distributes objects among the shards whose Leases are in one namespace. It watches the Leases with an
-// informer.
+// sharder distributes objects among shards, as a sharder of Kubernetes controllers does. A shard that works renews its
+// Lease. The Leases of all shards are in one namespace, and the sharder watches them with an informer.
 type sharder struct {
 	leases   coordinationclient.LeaseInterface
 	informer cache.SharedIndexInformer

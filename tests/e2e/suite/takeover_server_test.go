@@ -106,7 +106,8 @@ func (s *scene) rollBackKilled(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	s.t.Logf("the servers were ready %s after the kill", time.Since(killed).Round(time.Millisecond))
-	// If kube-apiserver has noticed the outage, it forwards no request until it has probed the servers again.
+	// If kube-apiserver has noticed the outage, it forwards no request until it has probed the servers again. Until
+	// then, the rollback fails and is repeated.
 	if err := eventually(ctx, servedMax, func(ctx context.Context) error {
 		_, _, err := s.succeed(ctx, "E2E_ROLLBACK")
 		return err

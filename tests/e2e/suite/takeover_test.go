@@ -85,8 +85,8 @@ func TestTakeover(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// The takeover deletes the MutatingAdmissionPolicy that accepts the first renewal after a rollback. In this
-		// time, each client renews at built-in storage.
+		// The test waits until each client has renewed at built-in storage after the last rollback. The reason: the
+		// takeover deletes the MutatingAdmissionPolicy that accepts the first renewal after a rollback.
 		time.Sleep(kubeletInterval + 2*time.Second)
 		scene.conflicts.forget()
 		if err := scene.takeOver(ctx); err != nil {
@@ -596,7 +596,7 @@ func (s *scene) complaint() error {
 }
 
 // outcome returns the first violation of a lock, failure of a check in the background, or late renewal. A renewal is
-// late if too much time has passed since the renewal before. The next renewal may be late already.
+// late if too much time has passed since the renewal before it. The time since the last renewal counts too.
 func (s *scene) outcome() error {
 	summary, err := s.churn.outcome()
 	if err != nil {
@@ -607,7 +607,7 @@ func (s *scene) outcome() error {
 		return err
 	}
 	now := time.Now()
-	// The last list of `follow` may not have the last renewals.
+	// The last list of `follow` may not have the last renewals, so this call lists once more.
 	if err := s.beats.look(s.alive, s.heartbeats()); err != nil {
 		return err
 	}
@@ -620,7 +620,7 @@ func (s *scene) outcome() error {
 		longest = max(longest, gap)
 	}
 	s.t.Logf("renewals of nodes were at most %s late", (longest - kubeletInterval).Round(time.Millisecond))
-	// client-go adds up to 4 % to the interval.
+	// client-go adds up to 4 % to the interval, so the test allows 5 %.
 	if longest > kubeletInterval+kubeletInterval/20+s.lateMax {
 		return fmt.Errorf("a node was not renewed for %s", longest)
 	}

@@ -31,7 +31,7 @@ pub(crate) struct Trace {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Step {
-    /// The end of a stream.
+    /// The end of a stream, with all events of the stream.
     Events(Events),
     /// A request and its response, which may open a stream.
     Exchange(Exchange),
@@ -77,7 +77,8 @@ pub(crate) struct Request {
     pub(crate) method: String,
     /// Path with its query, with symbols.
     pub(crate) path: String,
-    /// Fields in place of the default ones; a null field is not sent.
+    /// Header fields, each in place of the default field of the same name. A field whose value here is null is not
+    /// sent.
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, Option<String>>,
     /// JSON, or a string that is sent unchanged.
@@ -90,7 +91,7 @@ pub(crate) struct Request {
 pub(crate) struct Response {
     /// Status code.
     pub(crate) status: u16,
-    /// Fields of the response, of those in [`COMPARED_FIELDS`].
+    /// The header fields of the response that are in [`COMPARED_FIELDS`].
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
     /// Body; `None` if a stream was opened.

@@ -50,7 +50,8 @@ impl Replayer {
         Self { endpoint, bindings: Bindings::default(), http2, watches: BTreeMap::new() }
     }
 
-    /// Runs the steps up to the first one that differs. The steps in `otherwise` must differ.
+    /// Runs the steps in order, and stops at the first one whose response differs from the recorded one. `otherwise`
+    /// has the indices of steps whose responses must differ.
     ///
     /// # Errors
     /// The failing step, with the request, the response and the differences.

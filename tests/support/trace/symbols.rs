@@ -99,8 +99,9 @@ impl Bindings {
         Ok(())
     }
 
-    /// Checks that an object's version has the same order among the bound versions as its symbol has among their
-    /// symbols. The version of a list in a response must not be below the bound versions of objects.
+    /// Checks a version against the versions of objects that are bound so far. An object's version must be above those
+    /// whose symbols have lower numbers, and below the others. The version of a list in a response must not be below
+    /// any of them.
     fn check_order(&self, symbol: Symbol, got: &str, place: Place) -> Result<(), String> {
         let version: u64 = got.parse().map_err(|_| format!("{got:?} is not a resourceVersion"))?;
         for (other, value) in self.0.iter().filter(|(other, _)| other.kind == Kind::Version) {

@@ -102,8 +102,8 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     })
 }
 
-/// Returns the label of a row: the name of the scenario. The name of a server other than [`OURS`] is added, except for
-/// floors.
+/// Returns the label of a row: the name of the scenario. The name of a server other than [`OURS`] is added, except in
+/// the group `floor`, whose scenarios have the server in their names.
 pub(crate) fn label(row: &Row) -> String {
     if row.subject == OURS || row.group == "floor" {
         row.scenario.clone()

@@ -16,8 +16,8 @@ pub(crate) struct Bench<'l> {
     shared: Vec<Server>,
     /// Servers of `--against`.
     others: Vec<Server>,
-    /// Size of a Lease in JSON, in bytes, as this project's server wrote it last. The responses of a floor have the
-    /// same size.
+    /// Size of a Lease in JSON, in bytes, as this project's server wrote it last. The minimal servers that serve as a
+    /// floor for comparison send responses of the same size.
     body_bytes: usize,
 }
 

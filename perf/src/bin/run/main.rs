@@ -386,8 +386,9 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
     Ok(failed.is_empty() && !table.is_empty() && table.errors() == 0 && !lab.is_interrupted())
 }
 
-/// Describes the processor time for each request of some scenarios as a multiple of another scenario's: of their floor,
-/// or of `names-0`, which has no watchers. The figures are medians over the rounds.
+/// Compares some scenarios with another scenario each, by the processor time for each request. The other scenario is a
+/// floor (a minimal server under the same load), or `names-0`, which has no watchers. The figures are medians over the
+/// rounds.
 fn ratios(table: &Table) -> Vec<String> {
     let names = ["names-other", "names-own"].map(|beside| (beside, "names-0", OURS));
     FLOORS.into_iter().chain(names).filter_map(|(ours, floor, subject)| table.ratio(ours, (floor, subject))).collect()

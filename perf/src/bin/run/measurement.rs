@@ -101,8 +101,9 @@ impl Table {
     }
 
     /// Compares the processor time for each request of two rows, as medians over the rounds: `ours`, a scenario of this
-    /// project's server, and `floor`, a scenario of `subject`. Returns their ratio in words. If the limits of the two
-    /// rows differ, the words contain both limits, since an idle server may need more time for each request.
+    /// project's server, and `floor`, a scenario of `subject`. Returns their ratio in words. The words also say what
+    /// limited the throughput (server or generator), if this differs: an idle server may need more time for each
+    /// request.
     pub(crate) fn ratio(&self, ours: &str, (floor, subject): (&str, &str)) -> Option<String> {
         let rows = self.rows();
         let find = |scenario: &str, subject: &str| {

@@ -74,8 +74,9 @@ impl Process {
         Ok(process)
     }
 
-    /// Starts a load, or a server that prints nothing. The process has its own process group, so signals from the
-    /// terminal do not reach it. This program ends the process. So an interrupted load does not count as failed.
+    /// Starts a load, or a server that prints nothing. The process has its own process group, so a Ctrl-C in the
+    /// terminal does not reach it. Instead, this program ends the process, and does not count an interrupted load as
+    /// failed.
     pub(crate) fn start_silent(command: &mut Command, log: &Path) -> Result<Self, String> {
         let told = words(command);
         let log = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;

@@ -1,4 +1,5 @@
-//! All scenarios of perf/run, in the order in which they are measured.
+//! All scenarios of perf/run, in the order in which they are measured. A floor is a scenario for comparison: the least
+//! that any server needs for such a load.
 
 use crate::lab::{Placement, Wire};
 

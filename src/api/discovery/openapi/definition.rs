@@ -2,7 +2,7 @@
 
 /// The definition of a schema.
 pub(super) struct Definition {
-    /// Short name of the schema with its package. `schema::full_name` converts the short name to the full name.
+    /// Package and short name of the schema, such as `meta.Status`. `schema::full_name` converts them to the full name.
     pub(super) name: &'static str,
     pub(super) description: &'static str,
     pub(super) shape: Shape,

@@ -149,7 +149,7 @@ const fn watch(action: &'static str, id: &'static str, description: &'static str
     }
 }
 
-/// Returns the GET operation of a path whose Leases it lists or watches.
+/// Returns the GET operation that lists or watches the Leases of a path.
 const fn list(id: &'static str, description: &'static str) -> Operation {
     Operation { gives: "coordination.LeaseList", ..watch("list", id, description) }
 }

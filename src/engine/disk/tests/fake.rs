@@ -83,7 +83,8 @@ impl Fake {
         self.state().now.clone()
     }
 
-    /// Returns what the disk could have held if the power had failed, one value for each sync since the last call.
+    /// Returns what the disk could have held if the power had failed just before a sync: one value for each sync since
+    /// the last call.
     pub(super) fn take_earlier_cuts(&self) -> Vec<Cut> {
         std::mem::take(&mut self.state().earlier)
     }
@@ -102,7 +103,7 @@ impl Fake {
         self.state().faults = Faults { write: Some((allowed, kind)), ..Faults::default() };
     }
 
-    /// Does the same as [`Fake::fail_write`], but the first failing write takes effect.
+    /// Does the same as [`Fake::fail_write`], but the first failing write takes effect despite its error.
     pub(super) fn fail_after_write(&self, allowed: u64, kind: io::ErrorKind) {
         self.state().faults = Faults { write: Some((allowed, kind)), is_done: true, ..Faults::default() };
     }

@@ -87,8 +87,8 @@ fn an_entry_without_room_is_not_stored() {
 }
 
 /// Goal: while a full log keeps the disk from taking entries, the unchanged manifest is refused too. Otherwise the
-/// journal would believe that the disk has space again. Method: the disk has space for some pages. A manifest needs
-/// fewer of them, and the entries of a full log need more.
+/// journal would believe that the disk has space again. Method: the disk has space for some pages. A manifest alone
+/// needs fewer pages. The entries of a full log need more.
 #[test]
 fn an_unchanged_manifest_is_refused_while_the_full_log_is() {
     const PAGES: u64 = 24;
@@ -216,7 +216,8 @@ fn the_log_has_an_end_after_a_stop_on_a_full_disk() {
 }
 
 /// After a crash, a page that only the database's last commit uses may be damaged. redb then returns to the previous
-/// commit. The test puts the database from before the last commit behind the present log.
+/// commit. To test that the log reveals the lost commit, the test puts the database from before the last commit behind
+/// the present log.
 #[test]
 fn a_lost_commit_of_the_database_is_detected_by_the_log() {
     let (fake, mut disk) = Fake::opened();

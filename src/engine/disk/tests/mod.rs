@@ -1,3 +1,5 @@
+//! The store on disk: commits, faults of the disk, and the lock of the folder. Most tests use a backend in memory.
+
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod crash;

@@ -19,16 +19,16 @@ use crate::resource::{KIND, ResourceVersion};
 use compact_str::CompactString;
 use serde_json::{Map, Value, json};
 
-/// Field manager that owns all fields that an object had before the ownership of its fields was tracked.
+/// Field manager that gets all existing fields of an object without `managedFields`, at the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// Field manager of `kubectl apply`, which may have used client-side apply before. This manager may take over the
-/// fields that it set by client-side apply.
+/// Field manager of `kubectl apply`. It may take over the fields that it set by client-side apply before.
 const KUBECTL: &str = "kubectl";
 /// Annotation with the last configuration that client-side apply has set.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Applies the configuration `config` to the object `live`. If `live` is `None`, creates an object. The resulting Lease
-/// has the `resourceVersion` in `config`, or else that of `live`. `json_of` encodes a Lease in the API version `v1`.
+/// has the `resourceVersion` in `config`; without one, that of `live`. `json_of` encodes a Lease in the API version
+/// `v1`.
 ///
 /// # Errors
 /// 400 if `config` is of another kind or contains `managedFields`. 409 if `config` changes fields that other managers
@@ -82,7 +82,8 @@ pub fn apply(
             refusal(rest.into_iter().map(Conflict::shown).collect())
         }
     })?;
-    // An unchanged object is returned without a conversion from JSON. The conversion would make a zero time absent.
+    // An unchanged object is returned without a conversion from JSON, since the conversion would make a zero time
+    // absent.
     let unchanged = live.filter(|_| outcome.is_same).map(|(live, version)| {
         let mut lease = live.clone();
         lease.metadata.resource_version = version.to_string().into();
@@ -259,8 +260,8 @@ fn check_kind(config: &Value, api_version: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message: format!("invalid object type: {group}/{version}, Kind={kind}") })
 }
 
-/// Whether the configuration contains `managedFields`, even an empty list. If the value is not a list of objects,
-/// returns `false`: the validation then checks the value.
+/// Whether the configuration contains `managedFields`, even an empty list. For a value that is not a list of objects,
+/// returns `false`: the validation checks such a value.
 fn has_managed_fields(config: &Value) -> bool {
     let list = config.get("metadata").and_then(|meta| meta.get("managedFields")).and_then(Value::as_array);
     list.is_some_and(|entries| entries.iter().all(Value::is_object))
@@ -282,7 +283,7 @@ fn listed(errors: &[String]) -> String {
     }
 }
 
-/// Updates the annotation of client-side apply, for clients that still use client-side apply. Does not add the
+/// Updates the annotation [`LAST_APPLIED`] to `config`, for clients that still use client-side apply. Does not add the
 /// annotation if it is missing. Removes the annotation if the annotations would otherwise be too large.
 fn update_last_applied(lease: &mut Lease, config: &Value) {
     let annotations = &lease.metadata.annotations;

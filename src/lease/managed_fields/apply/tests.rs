@@ -212,8 +212,8 @@ fn kubectl_takes_over_fields_of_client_side_apply() {
     assert_eq!(after.spec.holder_identity.as_deref(), Some("y"));
     assert_eq!(after.metadata.annotations.value(LAST_APPLIED), Some(format!("{wanted}\n").as_str()));
     assert!(try_apply(Some(&lease), &wanted, &by("other", 2), false).is_err());
-    // Another manager has changed the field since. So the value of the field no longer equals that in the annotation,
-    // and `kubectl` does not take the field over.
+    // Another manager then changes the field. So the value of the field no longer equals that in the annotation, and
+    // `kubectl` does not take the field over.
     let changed = updated(&lease, "controller", |lease| lease.spec.holder_identity = Some("z".into()));
     let words =
         "Apply failed with 1 conflict: conflict with \"controller\" using coordination.k8s.io/v1: .spec.holderIdentity";
@@ -359,7 +359,7 @@ impl Model {
 }
 
 /// Compares random sequences of applies and updates by a few managers with the model. One label and one annotation
-/// never change, so that their maps are always present. The model does not cover owners of the maps themselves.
+/// never change, so that their maps are always present: the model does not cover owners of the maps themselves.
 #[test]
 fn random_histories_follow_the_model() {
     let mut rng = fastrand::Rng::with_seed(21);

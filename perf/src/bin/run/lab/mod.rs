@@ -58,9 +58,9 @@ pub(crate) struct Server {
     /// `--ca`, `--cert` and `--key` for the load generator.
     credentials: Vec<String>,
     placement: Placement,
-    /// The server's etcd. It is dropped after the replicas.
+    /// The server's etcd. It is dropped after the replicas, which use it.
     _etcd: Option<Process>,
-    /// The server's data folder. It is dropped after the processes.
+    /// The server's data folder. It is dropped after the processes, which write to it.
     _data: Option<tempfile::TempDir>,
 }
 
@@ -89,8 +89,8 @@ pub(crate) enum Aim {
 }
 
 impl Server {
-    /// Returns the URLs for a load, and the processes whose processor time counts. Returns `None` if the server lacks
-    /// the replica or the port.
+    /// Returns the URLs for a load, and the processes whose processor time counts. Returns `None` if the server has too
+    /// few replicas for `aim`, or if a loaded replica does not serve the protocol.
     fn aimed_at(&self, aim: Aim, tls: bool) -> Option<(Vec<&str>, Vec<u32>)> {
         let (loaded, counted) = match aim {
             Aim::First => (self.replicas.get(..1)?, self.replicas.get(..1)?),
@@ -275,8 +275,8 @@ impl Lab {
         }
     }
 
-    /// Builds the command of the load generator, with an optional prefix such as `nice`. Returns `None` if the server
-    /// does not serve the protocols of `wire`.
+    /// Builds the command of the load generator. `through` is an optional prefix of the command, such as `nice`.
+    /// Returns `None` if the server does not serve the protocols of `wire`.
     fn loadgen(
         &self,
         server: &Server,
@@ -393,7 +393,7 @@ impl Lab {
         self.recorder.take().map_or(Ok(()), Recorder::end)
     }
 
-    /// Starts perf-floor, the server that is the floor of the comparison for HTTP/1.1.
+    /// Starts perf-floor, a minimal server. It shows the least that requests over HTTP/1.1 cost.
     pub(crate) fn start_floor(&self, placement: Placement) -> Result<Server, String> {
         let port = self.free_port(self.port)?;
         let mut command = pinned(&self.cores(placement, &self.server_core), &self.bin.join("perf-floor"));

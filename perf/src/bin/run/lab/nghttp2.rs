@@ -1,4 +1,4 @@
-//! The floor of the comparison for HTTP/2: the server nghttpd with a static file, under the load of h2load.
+//! The floor for HTTP/2, the least that a server costs: nghttpd with a static file, under the load of h2load.
 
 use super::{Lab, Stop};
 use crate::measurement::Told;
@@ -83,15 +83,15 @@ struct H2load {
 
 impl H2load {
     fn of(text: &str) -> Option<Self> {
-        // finished in 2.35s, 425000.12 req/s, 300.00MB/s
+        // For example: finished in 2.35s, 425000.12 req/s, 300.00MB/s
         let finished = text.lines().find_map(|line| line.strip_prefix("finished in "))?;
         let mut parts = finished.split(", ");
         let seconds = duration_ms(parts.next()?)? / 1_000.0;
         let per_second = parts.next()?.strip_suffix(" req/s")?.parse().ok()?;
-        // requests: 1000 total, 1000 started, 1000 done, 1000 succeeded, 0 failed, 0 errored, 0 timeout
+        // For example: requests: 1000 total, 1000 started, 1000 done, 1000 succeeded, 0 failed, 0 errored, 0 timeout
         let requests = text.lines().find_map(|line| line.strip_prefix("requests: "))?;
         let succeeded = requests.split(", ").find_map(|part| part.strip_suffix(" succeeded"))?.parse().ok()?;
-        // time for request:      123us      4.56ms      1.23ms       0.4ms    70.00%
+        // For example: time for request:      123us      4.56ms      1.23ms       0.4ms    70.00%
         let times = text.lines().find_map(|line| line.strip_prefix("time for request:"));
         let ms_max = times.and_then(|times| duration_ms(times.split_ascii_whitespace().nth(1)?));
         Some(Self { seconds, per_second, succeeded, ms_max })
