@@ -177,8 +177,9 @@ pub enum ApiError {
         /// The message, in kube-apiserver's words if kube-apiserver has the same error.
         message: String,
     },
-    /// The Lease is reserved for its former holder. The holder in the request has not shown that it is the former
-    /// holder: it has not tried to renew the Lease since this server started.
+    /// The Lease is reserved for its former holder. The server recognizes the former holder by an attempt to renew the
+    /// Lease with its former UID (`api::reclaim`). The server has recorded no such attempt by the holder in the
+    /// request.
     Unclaimed {
         /// Name of the Lease.
         name: String,

@@ -73,8 +73,8 @@ impl Server {
         Some(self.conns.get_mut(oldest)?.conn.anonymous_since_ms()? + ANONYMOUS_MS_MIN)
     }
 
-    /// At the connection limit, closes a connection that nobody uses any more: one that a reload has replaced, or one
-    /// whose peer is gone. Such connections wait for a turn with enough time for their close. Until then, they must not
+    /// At the connection limit, closes connections that nobody uses any more: those from before a reload of the store,
+    /// and those whose peer is gone. They wait for a turn with enough time to close them. Until then, they must not
     /// cost another peer its connection.
     fn close_dead(&mut self, now: Now) {
         while self.open_connections() >= self.max_connections {
@@ -125,7 +125,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr, TcpStream};
     use std::time::Duration;
 
-    /// Waits for events, and passes them on.
+    /// Waits for events of the poll, and passes them to the listeners and connections of `server`.
     fn receive(server: &mut Server) {
         let mut events = Events::with_capacity(8);
         server.poll_events(&mut events, Some(Duration::from_secs(10))).expect("a poll");
@@ -134,7 +134,8 @@ mod tests {
         }
     }
 
-    /// The peers of cleartext connections are not anonymous, so the server cannot evict any of them.
+    /// The server evicts only connections of anonymous peers. Peers in cleartext are not anonymous, so here only the
+    /// close of the dead connection can make place.
     #[test]
     fn at_the_limit_a_dead_connection_makes_place_for_a_new_one() {
         for is_former in [false, true] {
@@ -157,10 +158,13 @@ mod tests {
                 server.load_again().expect("a new table");
             } else {
                 drop(first);
-                while !server.queues.has_ending() {
-                    receive(&mut server);
-                    server.run_connection(token, now);
+                for _ in 0..8 {
+                    if !server.queues.has_ending() {
+                        receive(&mut server);
+                        server.run_connection(token, now);
+                    }
                 }
+                assert!(server.queues.has_ending(), "the connection is known to be dead");
             }
             server.accept(now);
             assert!(server.conns.get_mut(token).is_none(), "the first connection is closed");

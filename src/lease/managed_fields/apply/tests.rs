@@ -75,8 +75,9 @@ fn abandoned_fields_go_unless_another_manager_owns_them() {
     assert_eq!(lease.metadata.labels.iter().collect::<Vec<_>>(), [("b", "1")]);
     assert_eq!(lease.metadata.finalizers, ["g"]);
     assert_eq!((lease.spec.lease_transitions, lease.spec.strategy.as_deref()), (None, Some("s")));
-    // The apply by `two` changed no value, since `one` had set the same values. So the entry of `two` has no time,
-    // which `shown` prints as -1. After the second apply by `one`, only `two` owns these fields.
+    // The apply by `two` changed no value, since `one` had already set the label `b` and the finalizer `g`. So the
+    // entry of `two` has no time, which `shown` prints as -1. The second apply by `one` omits `b` and `g`. So only
+    // `two` still owns them.
     assert_eq!(
         shown(&lease),
         [
