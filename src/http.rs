@@ -116,6 +116,8 @@ pub struct RequestHead<'a> {
     pub query: &'a str,
     /// `Accept`: the value of the first field line of that name.
     pub accept: Option<&'a [u8]>,
+    /// `Accept-Encoding`: the value of the first field line of that name.
+    pub accept_encoding: Option<&'a [u8]>,
     /// `Content-Type`.
     pub content_type: Option<&'a [u8]>,
     /// `User-Agent`.
@@ -125,10 +127,11 @@ pub struct RequestHead<'a> {
 }
 
 impl<'a> RequestHead<'a> {
-    /// Creates a head without the fields `Accept`, `Content-Type` and `User-Agent`.
+    /// Creates a head without the fields `Accept`, `Accept-Encoding`, `Content-Type` and `User-Agent`.
     #[must_use]
     pub fn bare(method: Method, path: &'a str, query: &'a str, fields: &'a dyn FieldLines) -> Self {
-        Self { method, path, query, accept: None, content_type: None, user_agent: None, fields }
+        let (accept, accept_encoding, content_type, user_agent) = (None, None, None, None);
+        Self { method, path, query, accept, accept_encoding, content_type, user_agent, fields }
     }
 }
 

@@ -339,7 +339,7 @@ impl Api {
             }
             Err(error) => Reply::Response(refusal(request, error)),
         };
-        if route.is_resource() && reply.may_be_compressed() && gzip::is_accepted(request.fields) {
+        if route.is_resource() && reply.may_be_compressed() && gzip::is_accepted(request.accept_encoding) {
             reply = self.compress(reply);
         }
         match (reply.status(), &mut reply) {

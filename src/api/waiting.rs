@@ -143,7 +143,7 @@ impl Waiting {
             // rejects a change only if another process has written the Lease, since this process has at most one change
             // of a Lease in flight.
             needs_request: is_shared || !is_settling,
-            takes_gzip: is_settling && gzip::is_accepted(call.head.fields),
+            takes_gzip: is_settling && gzip::is_accepted(call.head.accept_encoding),
             warnings: Warnings::default(),
             permit,
         }

@@ -66,7 +66,7 @@ mod tests {
     use crate::api::{Api, Reply};
     use crate::auth::Credentials;
     use crate::handover::{NAME, NAMESPACE, PHASE, Phase};
-    use crate::http::{FieldLines, Lines, Method, NoLines, RequestHead};
+    use crate::http::{Method, NoLines, RequestHead};
     use crate::lease::Lease;
     use crate::limits::GZIP_BYTES_MIN;
     use crate::resource::ResourceVersion;
@@ -86,8 +86,9 @@ mod tests {
     }
 
     /// Returns the job of a request.
-    fn job_of(service: &mut Service, method: Method, path: &str, query: &str, fields: &dyn FieldLines) -> Box<Job> {
-        let head = RequestHead::bare(method, path, query, fields);
+    fn job_of(service: &mut Service, method: Method, path: &str, query: &str, accept_encoding: &[u8]) -> Box<Job> {
+        let bare = RequestHead::bare(method, path, query, &NoLines);
+        let head = RequestHead { accept_encoding: Some(accept_encoding), ..bare };
         let (credentials, now) = (Credentials::insecure(), Now::default());
         match service.api.handle(&mut service.table, &head, b"", None, &credentials, now) {
             Reply::Job(job) => job,
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn a_deletion_under_way_ends_when_leases_are_handed_over() {
         let (mut service, now) = (new_service(), Now::default());
-        let mut job = job_of(&mut service, Method::Delete, LEASES, "", &NoLines);
+        let mut job = job_of(&mut service, Method::Delete, LEASES, "", b"");
         assert!(matches!(begin(&mut job, &mut service, now, usize::MAX), Begun::Nothing));
         ask_for(&mut service, Phase::Freeze);
         let left = service.table.len();
@@ -134,8 +135,7 @@ mod tests {
         let now = Now::default();
         for query in ["", "pretty=1", "limit=1500"] {
             let mut service = new_service();
-            let [mut begun, mut not_begun] =
-                [(); 2].map(|()| job_of(&mut service, Method::Get, LEASES, query, &NoLines));
+            let [mut begun, mut not_begun] = [(); 2].map(|()| job_of(&mut service, Method::Get, LEASES, query, b""));
             send_head(&mut begun, &mut service);
             ask_for(&mut service, Phase::Freeze);
             let ended = go_on(&mut begun, &mut service, now, &mut Vec::new(), 1_000);
@@ -155,11 +155,10 @@ mod tests {
         let mut large = Lease::named("n", "large");
         large.metadata.annotations.insert("a".into(), "x".repeat(2 * GZIP_BYTES_MIN).as_str().into());
         service.table.create(large);
-        let takes_gzip = Lines(&[("accept-encoding", "gzip")]);
-        let mut single = job_of(&mut service, Method::Get, &format!("{LEASES}/large"), "", &takes_gzip);
+        let mut single = job_of(&mut service, Method::Get, &format!("{LEASES}/large"), "", b"gzip");
         send_head(&mut single, &mut service);
         ask_for(&mut service, Phase::Hold);
-        let mut list = job_of(&mut service, Method::Get, LEASES, "", &NoLines);
+        let mut list = job_of(&mut service, Method::Get, LEASES, "", b"");
         send_head(&mut list, &mut service);
         // The same phase is requested again, so no second freeze begins.
         ask_for(&mut service, Phase::Hold);

@@ -72,13 +72,10 @@ impl Side {
 
     fn reply(&mut self, sent: &Sent, now: Now) -> Reply {
         let request = RequestHead {
-            method: sent.method,
-            path: &sent.path,
-            query: sent.query,
             accept: sent.accept.map(str::as_bytes),
             content_type: sent.content_type.map(str::as_bytes),
             user_agent: sent.user_agent.map(str::as_bytes),
-            fields: &NoLines,
+            ..RequestHead::bare(sent.method, &sent.path, sent.query, &NoLines)
         };
         let body = sent.body.clone();
         self.api.handle(&mut self.table, &request, &body, None, &Credentials::insecure(), now)

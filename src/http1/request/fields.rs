@@ -51,6 +51,7 @@ impl Span {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
     accept: Option<Span>,
+    accept_encoding: Option<Span>,
     content_type: Option<Span>,
     user_agent: Option<Span>,
     /// How the length of the body is known.
@@ -125,6 +126,7 @@ impl Fields {
             path,
             query,
             accept: value(self.said.accept),
+            accept_encoding: value(self.said.accept_encoding),
             content_type: value(self.said.content_type),
             user_agent: value(self.said.user_agent),
             fields: self,
@@ -192,6 +194,9 @@ impl Said {
                 }
                 14 if is("content-length") && content_length.replace(value).is_some() => {
                     return Err(RequestError::Malformed("Content-Length occurs more than once"));
+                }
+                15 if is("accept-encoding") && said.accept_encoding.is_none() => {
+                    said.accept_encoding = Some(Span::of(value, section)?);
                 }
                 17 if is("transfer-encoding") && coding.replace(value).is_some() => {
                     return Err(RequestError::Malformed("Transfer-Encoding occurs more than once"));
@@ -265,7 +270,8 @@ mod tests {
     use crate::http::Method;
 
     const RENEWAL: &[u8] =
-        b"Host: h:1\r\nuser-agent: u\r\nAccept: a\r\naccept: b\r\nContent-Type: c\r\nContent-Length: 12\r\n\r\n";
+        b"Host: h:1\r\nuser-agent: u\r\nAccept: a\r\naccept: b\r\nAccept-Encoding: e\r\nAccept-Encoding: f\r\n\
+          Content-Type: c\r\nContent-Length: 12\r\n\r\n";
 
     fn lines(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut lines = Vec::new();
@@ -280,10 +286,11 @@ mod tests {
         let line = RequestLine::parse(b"PUT /a?b HTTP/1.1\r\n").expect("a request line");
         let head = fields.under(&line);
         assert_eq!((head.method, head.path, head.query), (Method::Put, "/a", "b"));
-        assert_eq!([head.accept, head.content_type, head.user_agent], [Some(&b"a"[..]), Some(b"c"), Some(b"u")]);
+        assert_eq!([head.accept, head.accept_encoding], [Some(&b"a"[..]), Some(b"e")]);
+        assert_eq!([head.content_type, head.user_agent], [Some(&b"c"[..]), Some(b"u")]);
         assert_eq!(fields.said().body, BodyLength::Bytes(12));
         assert!(fields.said().keep_alive);
-        assert_eq!(lines(&fields).len(), 6);
+        assert_eq!(lines(&fields).len(), 8);
         assert_eq!(lines(&fields)[3], (b"accept".to_vec(), b"b".to_vec()));
     }
 

@@ -540,6 +540,7 @@ impl Lines<'_> {
         for field in head.regular_fields(fields) {
             match field.id {
                 NameId::ACCEPT => _ = request.accept.get_or_insert(field.value),
+                NameId::ACCEPT_ENCODING => _ = request.accept_encoding.get_or_insert(field.value),
                 NameId::CONTENT_TYPE => _ = request.content_type.get_or_insert(field.value),
                 NameId::USER_AGENT => _ = request.user_agent.get_or_insert(field.value),
                 _ => {}
