@@ -3,7 +3,7 @@
 //! All waits share one mechanism. A request waits:
 //!
 //! - for the journal to make its own change durable, or for another change of the same Lease;
-//! - for this replica's table to catch up with the store;
+//! - for this replica's table to catch up with the store, or to reach a requested `resourceVersion`;
 //! - for built-in storage (kube-apiserver's own storage of Leases), during a takeover;
 //! - for a namespace that the cluster has not reported to this server yet.
 //!
@@ -52,6 +52,8 @@ pub struct Waiting {
     takes_gzip: bool,
     /// Warnings for the client, in the response.
     warnings: Warnings,
+    /// Permit to wait. A request that waits for its own change has a permit only if the server decided the change
+    /// during a takeover.
     permit: Option<Permit>,
 }
 
@@ -230,11 +232,13 @@ impl Api {
             Until::KeyIsFree(_) => Err(ApiError::Timeout),
             Until::Settled(ticket, answer) => match ticket.take() {
                 Outcome::Applied(object) if !self.handover.may_acknowledge(&object) => Err(ApiError::Timeout),
-                Outcome::Applied(object) if !self.handover.has_written(&object) => {
+                // The server decided the change during a takeover, or a takeover is in progress now. So an import may
+                // already have replaced the change in the table: another client holds the lock in built-in storage.
+                Outcome::Applied(object) if permit.is_some() || self.handover.follows_built_in() => {
                     let until = Until::BuiltInHas(object, answer);
                     let waiting =
                         Waiting { until, request, retry, due_ms, needs_request, takes_gzip, warnings, permit };
-                    return Resumed::Waits(waiting);
+                    return self.resume(table, waiting, now);
                 }
                 Outcome::Applied(object) => answer.into_reply(&object, now),
                 Outcome::Rejected if needs_request => {
@@ -267,5 +271,110 @@ impl Api {
             (None, _) => {}
         }
         Resumed::Reply(reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Storage;
+    use super::super::storage::Written;
+    use super::*;
+    use crate::auth::Credentials;
+    use crate::handover::{NAME, NAMESPACE, PHASE, PROGRESS_NAME, Phase, STEP, Step, WRITTEN};
+    use crate::http::{Method, NoLines, RequestHead};
+    use crate::journal::testing::{SharedPort, SharedStore};
+    use crate::journal::{Config, Journal};
+    use crate::lease::Lease;
+    use crate::resource::ResourceVersion;
+    use crate::table::change::Change;
+    use crate::timestamp::Time;
+    use compact_str::format_compact;
+
+    const NOW: Now = Now { ms: 0, wall: Time(1_767_000_000) };
+
+    /// Runs turns until the journal has applied all changes.
+    fn settle(api: &mut Api, table: &mut Table) {
+        for _ in 0..10 {
+            let journal = api.storage.journal_mut().expect("a journal");
+            journal.advance(table, NOW.ms, 100).expect("a store");
+            journal.end_turn(table, NOW.ms);
+        }
+    }
+
+    /// Returns the Lease `n/a` with this holder.
+    fn held_by(holder: &str) -> Lease {
+        let mut lease = Lease::named("n", "a");
+        lease.spec.holder_identity = Some(holder.into());
+        lease
+    }
+
+    /// Returns the Lease of the hand-over in the phase `serve`.
+    fn of_handover(step: Option<Step>) -> Lease {
+        let mut lease = Lease::named(NAMESPACE, NAME);
+        lease.metadata.annotations.insert(PHASE.into(), Phase::Serve.name().into());
+        if let Some(step) = step {
+            lease.metadata.annotations.insert(STEP.into(), step.name().into());
+        }
+        lease
+    }
+
+    /// Renews a lock during a takeover, at a replica that has fallen behind. In one turn, the replica then applies the
+    /// renewal, the import of another holder if `is_replaced`, and the end of the wait. The wait ends with the step
+    /// `serving` if `is_serving`, otherwise with the progress of the round. Returns the status of the response.
+    fn status_of_renewal(is_replaced: bool, is_serving: bool) -> Option<u16> {
+        let config = Config { is_shared: true, ..Config::new("shared", 1_000) };
+        let mut journal = Journal::new(Box::new(SharedPort::new(&SharedStore::default())), config, 1);
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        while journal.is_loading() {
+            journal.advance(&mut table, NOW.ms, 100).expect("a store");
+        }
+        let mut api = Api::new();
+        api.storage = Storage::Journal(Box::new(journal));
+        for lease in [of_handover(None), held_by("h")] {
+            let written = api.storage.write(&mut table, Change::Create(Box::new(lease)), NOW.ms);
+            assert!(matches!(written, Ok(Written::Submitted(_))), "{written:?}");
+        }
+        settle(&mut api, &mut table);
+        api.handover.read_state(&table);
+
+        let (_, before) = table.find("n", "a").expect("a Lease");
+        let meta = format!(r#"{{"name":"a","resourceVersion":"{}"}}"#, before.version);
+        let spec = r#"{"holderIdentity":"h","renewTime":"2026-01-01T00:00:09.000000Z"}"#;
+        let body = format!(r#"{{"metadata":{meta},"spec":{spec}}}"#);
+        let path = "/apis/coordination.k8s.io/v1/namespaces/n/leases/a";
+        let head = RequestHead::bare(Method::Put, path, "", &NoLines);
+        let reply = api.handle(&mut table, &head, body.as_bytes(), None, &Credentials::insecure(), NOW);
+        let Reply::Waiting(waiting) = reply else { panic!("{reply:?}") };
+        settle(&mut api, &mut table);
+
+        let (slot, renewed) = table.find("n", "a").expect("a Lease");
+        let renewed_at = renewed.version;
+        assert!(renewed.renew_time().is_some(), "the journal has applied the renewal");
+        if is_replaced {
+            let mut imported = held_by("other");
+            imported.metadata.resource_version = "42".into();
+            table.replace(slot, imported);
+        }
+        if is_serving {
+            let (slot, _) = table.find(NAMESPACE, NAME).expect("the Lease of the hand-over");
+            table.replace(slot, of_handover(Some(Step::Serving)));
+        } else {
+            let mut progress = Lease::named(NAMESPACE, PROGRESS_NAME);
+            progress.metadata.annotations.insert(WRITTEN.into(), format_compact!("{renewed_at}"));
+            table.create(progress);
+        }
+        api.handover.read_state(&table);
+        match api.resume(&table, waiting, NOW) {
+            Resumed::Reply(reply) => reply.status(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_renewal_that_an_import_has_replaced_is_not_acknowledged() {
+        for is_serving in [false, true] {
+            assert_eq!(status_of_renewal(false, is_serving), Some(200));
+            assert_eq!(status_of_renewal(true, is_serving), Some(409), "is_serving: {is_serving}");
+        }
     }
 }

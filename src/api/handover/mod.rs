@@ -206,7 +206,8 @@ impl Handover {
     }
 
     /// Checks that no write in built-in storage has superseded a renewal at this server. `applied` is the Lease after
-    /// the renewal. Call this function once [`Handover::has_written`] is true.
+    /// the renewal. Call this function once [`Handover::has_written`] is true. A Lease of the hand-over always
+    /// passes the check, since no import changes such a Lease.
     ///
     /// # Errors
     /// 409 if a write in built-in storage has superseded the renewal. 504 in [`Mode::Frozen`], since this server then
@@ -217,6 +218,7 @@ impl Handover {
         }
         let (namespace, name) = applied.key().parts();
         match table.find(namespace, name) {
+            _ if is_lease(namespace, name) => Ok(()),
             Some((_, object)) if object.version == applied.version => Ok(()),
             // The Lease has this renewal, a later renewal at this server, or a merge with a change from built-in
             // storage. If instead the Lease has a `resourceVersion` of built-in storage, it was imported over
