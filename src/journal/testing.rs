@@ -167,6 +167,8 @@ struct Shared {
     no_space: u32,
     /// The last batch for which the store had no space.
     refused: Option<Vec<u8>>,
+    /// Maximum size of a batch, in bytes; `None` without a maximum.
+    batch_bytes_max: Option<usize>,
     /// Whether [`Command::FindEnd`] gets no answer.
     is_mute: bool,
     /// Whether the ports deliver no entries and no manifests.
@@ -204,6 +206,11 @@ impl SharedStore {
     /// Makes the store have no space for the next `batches` batches.
     pub(crate) fn fill(&self, batches: u32) {
         self.0.borrow_mut().no_space = batches;
+    }
+
+    /// Makes the store refuse every batch of more than `batch_bytes_max` bytes, as etcd does.
+    pub(crate) fn refuse_batches_above(&self, batch_bytes_max: usize) {
+        self.0.borrow_mut().batch_bytes_max = Some(batch_bytes_max);
     }
 
     /// Appends the last batch for which the store had no space, as if an earlier attempt had taken effect.
@@ -274,6 +281,11 @@ impl SharedPort {
     fn commit(&self, commit: Commit) -> Event {
         let Commit { append, piece, writes, manifest } = commit;
         let mut shared = self.store.0.borrow_mut();
+        let batch_bytes = append.as_ref().map_or(0, Vec::len);
+        if shared.batch_bytes_max.is_some_and(|bytes_max| batch_bytes > bytes_max) {
+            let cause = io::Error::other("etcdserver: request is too large");
+            return Event::Failed(EngineError::TooLarge { store: "shared".to_owned(), cause });
+        }
         let mut committed = 0;
         if let Some(StoredManifest { bytes, revision }) = manifest.map(|manifest| *manifest) {
             if revision != shared.manifests.len() as u64 {

@@ -79,13 +79,11 @@ impl Copier {
         if state.phase == Some(Phase::Copy) {
             self.take_events(table, storage, now);
             self.imports.take_in(table, storage, decoder, now);
-            if state.step.is_none() {
-                self.imports.report(table, storage, now);
-            }
+            self.imports.report(state.step.is_none(), table, storage, now);
         }
         let is_reached = match state.phase {
             Some(Phase::Copy) => {
-                is_confirmed && self.has_listed && self.imports.is_empty() && !self.imports.has_unreadable()
+                is_confirmed && self.has_listed && self.imports.is_empty() && self.imports.refusal().is_none()
             }
             Some(Phase::Hold) => is_confirmed,
             Some(Phase::Import | Phase::Serve | Phase::Undo | Phase::Freeze) | None => false,

@@ -8,13 +8,14 @@ use crate::api::storage::{Storage, Written};
 use crate::clock::Now;
 use crate::codec::json::Decoder;
 use crate::handover::{ReadLeases, StoredLease, is_lease};
-use crate::journal::{Outcome, Ticket};
+use crate::journal::{Failure, Outcome, Ticket};
 use crate::table::Table;
 use crate::table::change::Change;
+use std::collections::BTreeMap;
 
 /// Maximum number of Leases imported in one turn of the event loop.
 const TAKEN_IN_PER_TURN: usize = 256;
-/// Maximum number of imported changes in flight in the journal.
+/// Maximum number of imported changes in flight in the journal, unless the store accepts only smaller batches.
 const SUBMITTED_MAX: usize = 1_024;
 
 /// Time between two reports of the progress of an import, in ms.
@@ -30,8 +31,11 @@ pub(super) struct Imports {
     unmatched: Option<String>,
     /// Leases whose imported changes are in flight in the journal: key, imported state, and ticket of the change.
     submitted: Vec<(String, Option<StoredLease>, Ticket)>,
-    /// Leases whose stored values cannot be decoded.
-    unreadable: ReadLeases,
+    /// Maximum length of `submitted` after the store has refused a batch of several Leases as too large; `None` before.
+    submitted_max: Option<usize>,
+    /// Leases that cannot be imported: their values cannot be decoded, or are too large for this server's store. Each
+    /// has the state that was read last, and the reason.
+    refused: BTreeMap<String, (Option<StoredLease>, String)>,
     /// Number of Leases that reads have queued, for the report of the progress. A complete read restarts the count, and
     /// so does any read when nothing is left to import.
     queued: usize,
@@ -47,7 +51,7 @@ impl Imports {
     pub(super) fn put(&mut self, mut read: ReadLeases, is_complete: bool) {
         if is_complete {
             self.unmatched = Some(String::new());
-            self.unreadable.clear();
+            self.refused.clear();
             // A Lease whose creation is in flight is not in the table yet, so a comparison with the table would miss
             // it. If the read lacks the Lease too, it must be deleted after its creation.
             for (key, ..) in &self.submitted {
@@ -68,8 +72,16 @@ impl Imports {
         self.incoming.len() + self.submitted.len()
     }
 
-    /// Reports the progress of a long import to the command `takeover`, in the Lease of the hand-over.
-    pub(super) fn report(&mut self, table: &mut Table, storage: &mut Storage, now: Now) {
+    /// Reports to the command `takeover`, in the Lease of the hand-over, why a Lease cannot be imported. Without such a
+    /// Lease, reports the progress of a long import if `shows_progress`.
+    pub(super) fn report(&mut self, shows_progress: bool, table: &mut Table, storage: &mut Storage, now: Now) {
+        if let Some(why) = self.refusal() {
+            say(table, storage, None, why, now);
+            return;
+        }
+        if !shows_progress {
+            return;
+        }
         let left = self.left();
         self.report_ms = match self.report_ms {
             _ if left == 0 => None,
@@ -83,36 +95,54 @@ impl Imports {
         };
     }
 
-    /// Whether the table has every queued Lease. Leases that cannot be decoded do not count.
+    /// Whether the table has every queued Lease. Leases that cannot be imported do not count.
     pub(super) fn is_empty(&self) -> bool {
         !self.is_runnable() && self.submitted.is_empty()
     }
 
     /// Imports some queued Leases into the table. The journal rejects a change if another write of the Lease came
-    /// first. This function then queues the Lease again, unless a later read has queued it.
+    /// first. This function then queues the Lease again, unless a later read has queued it. A Lease that is too large
+    /// for the store is not queued again. If the store refuses a batch of several Leases, they are queued again. From
+    /// then on, fewer are in flight. So a Lease counts as too large only if no other Lease failed with it.
     pub(super) fn take_in(&mut self, table: &mut Table, storage: &mut Storage, decoder: &mut Decoder, now: Now) {
-        self.submitted = std::mem::take(&mut self.submitted)
-            .into_iter()
-            .filter_map(|(key, read, ticket)| {
-                if !ticket.is_settled() {
-                    return Some((key, read, ticket));
-                }
-                if !matches!(ticket.take(), Outcome::Applied(_)) {
-                    // If the queue has a later state of the Lease, this earlier state is dropped. So this must happen
-                    // before the loop below. If the loop had already taken the later state, the earlier state would be
-                    // imported after it.
+        let mut too_large = Vec::new();
+        for (key, read, ticket) in std::mem::take(&mut self.submitted) {
+            if !ticket.is_settled() {
+                self.submitted.push((key, read, ticket));
+                continue;
+            }
+            match ticket.take() {
+                Outcome::Applied(_) => {}
+                Outcome::Failed(Failure::TooLarge) => too_large.push((key, read)),
+                // If the queue has a later state of the Lease, this earlier state is dropped. So this must happen
+                // before the loop below. If the loop had already taken the later state, the earlier state would be
+                // imported after it.
+                Outcome::Rejected | Outcome::Failed(Failure::NoSpace) | Outcome::Pending => {
                     self.incoming.entry(key).or_insert(read);
                 }
-                None
-            })
-            .collect();
+            }
+        }
+        let mut submitted_max = self.submitted_max.unwrap_or(SUBMITTED_MAX);
+        let is_alone = too_large.len() == 1;
+        if too_large.len() > 1 {
+            submitted_max = submitted_max.min(too_large.len() / 2);
+            self.submitted_max = Some(submitted_max);
+        }
+        for (key, read) in too_large {
+            if is_alone {
+                let why = format!("{key} is too large for the store of this server");
+                self.refuse(key, read, why);
+            } else {
+                self.incoming.entry(key).or_insert(read);
+            }
+        }
         let mut retried = Vec::new();
         for _ in 0..TAKEN_IN_PER_TURN {
-            if self.submitted.len() >= SUBMITTED_MAX {
+            if self.submitted.len() >= submitted_max {
                 break;
             }
             let Some((key, read)) = self.next(table) else { break };
-            self.unreadable.remove(&key);
+            self.refused.remove(&key);
             let change = match change_of(&key, read.as_ref(), table, decoder) {
                 Ok(Some(change)) => change,
                 // The table does not have the change in flight yet. So the Lease is compared again after this change.
@@ -122,9 +152,7 @@ impl Imports {
                 }
                 Ok(None) => continue,
                 Err(why) => {
-                    tracing::error!(why, "a built-in Lease cannot be read");
-                    say(table, storage, None, &why, now);
-                    self.unreadable.insert(key, read);
+                    self.refuse(key, read, why);
                     continue;
                 }
             };
@@ -141,6 +169,12 @@ impl Imports {
         for (key, read) in retried {
             self.incoming.entry(key).or_insert(read);
         }
+    }
+
+    /// Sets aside a Lease that cannot be imported. [`Imports::report`] reports the reason `why`.
+    fn refuse(&mut self, key: String, read: Option<StoredLease>, why: String) {
+        tracing::error!(why, "a built-in Lease cannot be imported");
+        self.refused.insert(key, (read, why));
     }
 
     /// Removes and returns the next Lease to import, in the order of the keys: a queued Lease, or a Lease of the table
@@ -166,21 +200,22 @@ impl Imports {
         !self.incoming.is_empty() || self.unmatched.is_some()
     }
 
-    /// Whether the value of some Lease cannot be decoded.
-    pub(super) fn has_unreadable(&self) -> bool {
-        !self.unreadable.is_empty()
+    /// Returns the reason why some Lease cannot be imported; `None` if there is no such Lease.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.refused.values().next().map(|(_, why)| why.as_str())
     }
 
-    /// Queues the Leases again whose values could not be decoded, unless a later read has queued them.
-    pub(super) fn retry_unreadable(&mut self) {
-        for (key, read) in std::mem::take(&mut self.unreadable) {
+    /// Queues the Leases again that could not be imported, unless a later read has queued them.
+    pub(super) fn retry_refused(&mut self) {
+        for (key, (read, _)) in std::mem::take(&mut self.refused) {
             self.incoming.entry(key).or_insert(read);
         }
     }
 
-    /// Discards all queued Leases, apart from those that cannot be decoded. Changes in flight may still be applied.
+    /// Discards all queued Leases, and those that cannot be imported. Changes in flight may still be applied.
     pub(super) fn clear(&mut self) {
         self.incoming.clear();
+        self.refused.clear();
         self.unmatched = None;
         self.submitted.clear();
     }
@@ -223,9 +258,9 @@ fn is_own_key(table: &Table, key: &str) -> bool {
 mod tests {
     use super::*;
     use crate::codec::protobuf::encode_lease_into;
-    use crate::handover::{NAME, NAMESPACE};
+    use crate::handover::{MESSAGE, NAME, NAMESPACE};
     use crate::journal::testing::{SharedPort, SharedStore};
-    use crate::journal::{Config, Journal};
+    use crate::journal::{Config, Journal, Limits};
     use crate::lease::Lease;
     use crate::resource::{API_VERSION, ResourceVersion};
     use crate::timestamp::Time;
@@ -233,9 +268,14 @@ mod tests {
 
     /// Returns a Lease as it was read, with its key.
     fn read(namespace: &str, name: &str) -> (String, Option<StoredLease>) {
+        as_read(&Lease::named(namespace, name))
+    }
+
+    fn as_read(lease: &Lease) -> (String, Option<StoredLease>) {
         let mut value = Vec::new();
-        encode_lease_into(&mut value, &Lease::named(namespace, name), None, API_VERSION);
-        (format!("{namespace}/{name}"), Some(StoredLease { revision: 42, value }))
+        encode_lease_into(&mut value, lease, None, API_VERSION);
+        let meta = &lease.metadata;
+        (format!("{}/{}", meta.namespace, meta.name), Some(StoredLease { revision: 42, value }))
     }
 
     /// Runs one turn. Returns the number of changes of the table.
@@ -323,6 +363,53 @@ mod tests {
         }
     }
 
+    /// Goal: a Lease that is too large for the store is reported and not submitted again. The others are imported, even
+    /// if the journal makes larger batches than the store accepts.
+    #[test]
+    fn a_lease_that_is_too_large_for_the_store_is_reported() {
+        for batch_bytes_max in [1_000, 100_000] {
+            let store = SharedStore::default();
+            store.refuse_batches_above(2_000);
+            let limits = Limits { batch_bytes_max, ..Limits::default() };
+            let config = Config { is_shared: true, limits, ..Config::new("shared", 1_000) };
+            let mut journal = Journal::new(Box::new(SharedPort::new(&store)), config, 1);
+            let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+            while journal.is_loading() {
+                journal.advance(&mut table, 0, 100).expect("a store");
+            }
+            let mut storage = Storage::Journal(Box::new(journal));
+            let of_handover = Change::Create(Box::new(Lease::named(NAMESPACE, NAME)));
+            storage.write(&mut table, of_handover, 0).expect("a change in flight");
+            let mut large = Lease::named("n", "b");
+            large.spec.holder_identity = Some("h".repeat(5_000).into());
+            let small: Vec<_> = (0..80).map(|number| format!("c{number}")).chain(["a".to_owned()]).collect();
+            let leases = small.iter().map(|name| read("n", name)).chain([as_read(&large)]);
+            let mut leases: Option<ReadLeases> = Some(leases.collect());
+            let mut imports = Imports::default();
+            for turn in 0..400 {
+                // Time passes, since the journal holds some batches back.
+                let now = Now { ms: 3 * turn, wall: Time(0) };
+                imports.take_in(&mut table, &mut storage, &mut Decoder::new(), now);
+                imports.report(true, &mut table, &mut storage, now);
+                let journal = storage.journal_mut().expect("a journal");
+                journal.advance(&mut table, now.ms, 100).expect("a store");
+                journal.end_turn(&table, now.ms);
+                // The Lease of the hand-over is not in a batch with the others.
+                if table.find(NAMESPACE, NAME).is_some()
+                    && let Some(leases) = leases.take()
+                {
+                    imports.put(leases, false);
+                }
+            }
+            assert!(imports.is_empty(), "{imports:?}");
+            assert!(small.iter().all(|name| table.find("n", name).is_some()), "{batch_bytes_max}: {imports:?}");
+            assert!(table.find("n", "b").is_none());
+            let (_, of_handover) = table.find(NAMESPACE, NAME).expect("the Lease of the hand-over");
+            let message = of_handover.metadata().annotations.value(MESSAGE);
+            assert_eq!(message, Some("n/b is too large for the store of this server"));
+        }
+    }
+
     #[test]
     fn a_read_changes_no_lease_of_this_server() {
         let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
@@ -346,13 +433,13 @@ mod tests {
         for (later, is_complete) in [(readable, false), (None, false), (None, true)] {
             imports.put(ReadLeases::from([(key.clone(), unreadable())]), false);
             take_in(&mut imports, &mut table);
-            assert!(imports.is_empty() && imports.has_unreadable());
+            assert!(imports.is_empty() && imports.refusal().is_some());
             let is_present = later.is_some();
             imports.put(ReadLeases::from([(key.clone(), later)]), is_complete);
             // A new phase begins.
-            imports.retry_unreadable();
+            imports.retry_refused();
             take_in(&mut imports, &mut table);
-            assert!(imports.is_empty() && !imports.has_unreadable());
+            assert!(imports.is_empty() && imports.refusal().is_none());
             assert_eq!(table.find("n", "a").is_some(), is_present);
         }
     }

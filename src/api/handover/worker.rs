@@ -26,7 +26,9 @@
 //! another replica becomes the active one, the worker of that replica begins the phase again with a complete read.
 //!
 //! A million Leases together would delay requests by a second. So each turn of the event loop imports, encodes and
-//! compares only some of the Leases.
+//! compares only some of the Leases. One kind of work is not divided. If the worker must discard Leases that it has
+//! read, encoded or queued, one turn frees all of them. The worker does so when a new phase begins, and when another
+//! replica becomes the active one.
 
 use super::encode::{Encoding, wanted};
 use super::feed::{Feed, RENEWAL_MS};
@@ -191,9 +193,8 @@ impl Worker {
         self.take_event(state, table, storage, now);
         self.compare(table, now);
         self.imports.take_in(table, storage, decoder, now);
-        if state.phase == Some(Phase::Import) && state.step.is_none() {
-            self.imports.report(table, storage, now);
-        }
+        let shows_progress = state.phase == Some(Phase::Import) && state.step.is_none();
+        self.imports.report(shows_progress, table, storage, now);
         self.feed(state, table, now);
         // The table now shows that this round is complete. This worker has published it, or another replica has
         // published a round with the same number. So the next round begins.
@@ -235,7 +236,7 @@ impl Worker {
         // replica.
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
         self.is_working = true;
-        self.imports.retry_unreadable();
+        self.imports.retry_refused();
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
         }
@@ -388,7 +389,7 @@ impl Worker {
     /// Starts the next stage once the table has all Leases that were read.
     fn after_read(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         self.stage = match state.phase {
-            _ if self.imports.has_unreadable() => Stage::Read,
+            _ if self.imports.refusal().is_some() => Stage::Read,
             _ if self.is_round(state) => Stage::Write,
             Some(Phase::Import) => {
                 let message = format!("{} Leases are here", client_leases(table));
