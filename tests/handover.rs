@@ -600,6 +600,29 @@ fn without_our_api_service_nothing_is_written() {
     assert!(rig.built_in("a").expect("a Lease").contains("\"h\""), "an empty server has not deleted it");
 }
 
+/// Goal: a Lease that etcd refuses does not make the server forget which other Leases it has written. A server that
+/// forgets them warns of another client. Method: etcd accepts no large request. While etcd is stopped, clients create a
+/// large Lease, and so many small ones that the server writes them in several transactions. The first one fails.
+#[test]
+fn a_refused_lease_hides_no_written_lease() {
+    let Some(rig) = Rig::start_with(&["--max-request-bytes=200000"], "memory") else { return };
+    rig.take_over();
+    rig.etcd.signal("STOP");
+    let create = |body: &str| assert_eq!(rig.call("POST", &collection(NAMESPACE), body).0, 201);
+    create(&new("first"));
+    // The server begins to write this Lease, and waits for etcd. So its next write has all Leases that follow.
+    thread::sleep(Duration::from_millis(500));
+    create(&json!({"metadata": {"name": "a"}, "spec": {"holderIdentity": "h".repeat(300_000)}}).to_string());
+    (0..250).for_each(|number| create(&new(&format!("b{number}"))));
+    rig.etcd.signal("CONT");
+    eventually("the refusal", || rig.annotation("message").contains("request is too large"));
+    assert_eq!(rig.call("DELETE", &path(NAMESPACE, "a"), "").0, 200);
+    eventually("the other Leases are written", || rig.count_built_in() == 251);
+    create(&new("last"));
+    eventually("the last Lease is written", || rig.built_in("last").is_some());
+    assert!(!rig.server.log().contains("another client has written"), "{}", rig.server.log());
+}
+
 #[test]
 fn a_lease_that_cannot_be_read_is_reported() {
     let Some(rig) = Rig::start("memory") else { return };

@@ -35,7 +35,12 @@ pub(crate) struct Rig {
 impl Rig {
     /// Starts an etcd, and a server with this storage beside it. Returns `None` if this machine has no etcd.
     pub(crate) fn start(storage: &str) -> Option<Self> {
-        let etcd = Etcd::start(&[])?;
+        Self::start_with(&[], storage)
+    }
+
+    /// Starts an etcd with these flags, and a server as [`Rig::start`] does.
+    pub(crate) fn start_with(etcd_flags: &[&str], storage: &str) -> Option<Self> {
+        let etcd = Etcd::start(etcd_flags)?;
         let server = start_server(&etcd, storage);
         Some(Self { etcd, server, asked: AtomicU32::new(0) })
     }

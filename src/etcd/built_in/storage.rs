@@ -203,9 +203,16 @@ impl BuiltInStorage {
                 rest = behind;
             }
             let done = join_all(batches.iter().map(|batch| self.commit(batch))).await;
+            // The second loop returns at the first refused transaction. So the first loop notes what all transactions
+            // have written.
+            for (batch, done) in batches.iter().zip(&done) {
+                if let Ok(Done::Written { revision }) = done {
+                    self.note_written(batch, *revision);
+                }
+            }
             for (batch, done) in batches.into_iter().zip(done) {
                 match done? {
-                    Done::Written { revision } => self.note_written(batch, revision),
+                    Done::Written { .. } => {}
                     Done::Overtaken => {
                         for lease in batch {
                             match self.commit_one(lease).await? {
