@@ -457,7 +457,7 @@ impl Failure {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::etcd::background::LocalRuntime;
     use crate::etcd::transaction::get;
@@ -493,7 +493,7 @@ mod tests {
     }
 
     /// Answers each request on a connection with `message`, except the copies of [`marked`], which it counts.
-    fn serve(mut connection: TcpStream, message: Option<&[u8]>, copies: &mut usize) -> io::Result<()> {
+    pub(crate) fn serve(mut connection: TcpStream, message: Option<&[u8]>, copies: &mut usize) -> io::Result<()> {
         connection.read_exact(&mut [0; PREFACE_BYTES])?;
         connection.write_all(&frame(SETTINGS, 0, [0; 4], &[]))?;
         loop {

@@ -32,9 +32,13 @@ pub(super) async fn follow(state: Rc<SharedState>) {
             [state.keys.head_and_journal(), state.keys.manifest()..Vec::new()].map(|keys| watch(&state, keys));
         match state.client.watch(watches.into()).await {
             Ok(answers) => {
-                attempt = 0;
                 if let Err(failure) = take_in(&state, answers).await {
                     return state.fail(failure);
+                }
+                // If etcd has created both watches, the next pause is short. If etcd has refused a watch, for example
+                // because this server may no longer read the keys, the pauses grow.
+                if !state.is_waiting(Wait::Watch) {
+                    attempt = 0;
                 }
                 state.begin(Wait::Watch);
             }
@@ -161,6 +165,43 @@ fn deliver(state: &SharedState, changes: Vec<Change>) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd::background::LocalRuntime;
+    use crate::etcd::client::Client;
+    use crate::etcd::client::tests::serve;
+    use crate::etcd::config::Config;
+    use crate::updates;
+    use mio::{Poll, Token, Waker};
+    use prost::Message;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::sync::Arc;
+    use std::thread;
+
+    /// Goal: if etcd cancels each watch at once, a replica waits longer and longer before it opens the next one.
+    /// Method: all members are the same fake etcd. After each attempt, the client turns to the next member. So the
+    /// index of the member is the number of attempts.
+    #[test]
+    fn canceled_watches_are_opened_again_after_longer_pauses() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let canceled = WatchResponse { created: true, canceled: true, ..WatchResponse::default() }.encode_to_vec();
+        thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let canceled = canceled.clone();
+                thread::spawn(move || serve(connection, Some(&canceled), &mut 0));
+            }
+        });
+        let poll = Poll::new().expect("a poll");
+        let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");
+        let (sender, _events) = updates::queue(Arc::new(waker));
+        let attempts = LocalRuntime::new().expect("a runtime").block_on(async {
+            let config = Config { endpoints: vec![url; 100], ..Config::default() };
+            let state = Rc::new(SharedState::new(Client::new(config).expect("a client"), sender));
+            _ = timeout(Duration::from_millis(1_500), follow(Rc::clone(&state))).await;
+            state.client.member()
+        });
+        // With pauses of 50, 100 and then 200 ms, these are nine attempts. With pauses of 50 ms, they would be thirty.
+        assert!((2..12).contains(&attempts), "{attempts}");
+    }
 
     #[test]
     fn a_silent_watch_that_lacks_a_known_entry_stalls() {
