@@ -150,8 +150,8 @@ impl Reloader {
         self.etcd_certs = certs.map(|(flag, file)| EtcdCert::new(flag, file)).collect();
     }
 
-    /// Watches for changes on a separate thread until the event loop has ended: checks the files at the interval
-    /// `every`, and the cluster's settings whenever they arrive.
+    /// Watches for changes on a separate thread until the event loop has ended: checks the files once `every` has
+    /// passed, and sooner if settings of the cluster arrive.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -174,7 +174,7 @@ impl Reloader {
                     None => thread::sleep(every),
                     Some(Err(RecvTimeoutError::Timeout)) => {}
                     Some(Err(RecvTimeoutError::Disconnected)) => cluster = None,
-                    Some(Ok(said)) if self.cluster.as_ref() == Some(&said) => continue,
+                    Some(Ok(said)) if self.cluster.as_ref() == Some(&said) => {}
                     Some(Ok(said)) => {
                         tracing::info!("received the authentication settings of the cluster");
                         self.cluster = Some(said);
@@ -298,9 +298,12 @@ mod tests {
     use super::*;
     use crate::tls::expiry::TELL_EXPIRY_EVERY;
     use crate::tls::source::FrontProxySource;
+    use crate::updates;
+    use mio::{Events, Poll, Token, Waker};
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
     use rustls_pki_types::CertificateDer;
     use std::fs;
+    use std::sync::mpsc;
     use tempfile::TempDir;
 
     fn ca() -> CertifiedIssuer<'static, KeyPair> {
@@ -438,6 +441,31 @@ mod tests {
             ("requestheader-allowed-names", allowed_names),
         ];
         ClusterAuthentication::new(values.map(|(key, value)| (key.to_owned(), value.to_owned())).into())
+    }
+
+    #[test]
+    fn files_are_checked_even_when_equal_settings_arrive() {
+        let (dir, reloader, _first) = cluster_reloader();
+        let mut poll = Poll::new().expect("a poll");
+        let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");
+        let (sender, reloads) = updates::queue(Arc::new(waker));
+        let (settings, received) = mpsc::channel();
+        reloader.follow(Duration::from_hours(1), Some(received), sender).expect("a thread");
+        let equal = cluster_with(&ca().pem(), &ca().pem(), "[]");
+        for what in ["the first settings", "equal settings and another serving certificate"] {
+            settings.send(equal.clone()).expect("a receiver");
+            let reload = loop {
+                if let Some(reload) = reloads.next() {
+                    break reload;
+                }
+                let mut events = Events::with_capacity(1);
+                poll.poll(&mut events, Some(Duration::from_secs(20))).expect("a poll");
+                assert!(!events.is_empty(), "no reload after {what}");
+            };
+            assert!(matches!(reload, Reload::Done(_)), "{what}: {reload:?}");
+            // The thread reads the two files only after the next settings. So it never finds only one of them changed.
+            write_serving(&dir);
+        }
     }
 
     #[test]
