@@ -35,7 +35,7 @@ const _: () = assert!((WATCH_SECONDS as u64) < READ_MAX.as_secs(), "a quiet watc
 /// Minimum duration of a watch that ends by its timeout. A watch that ends sooner ended for another reason, so this
 /// server pauses before the next watch.
 const WATCH_MIN: Duration = Duration::from_secs(1);
-/// Pause after the first failed list or watch. Each further failure doubles the pause, until a list succeeds.
+/// Pause after the first failed list or watch. Each further failure doubles the pause ([`Pauses`]).
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(250);
 const _: () = assert!(PAUSE_MIN.as_millis() * 3 / 2 < NAMESPACE_WAIT_MS as u128, "a creation waits for one failure");
 /// Maximum pause after a failed list or watch.
@@ -51,14 +51,19 @@ pub(super) async fn follow<K>(
 ) where
     K: Clone + Debug + DeserializeOwned + kube::Resource,
 {
-    let mut pause = PAUSE_MIN;
+    let mut pauses = Pauses { next: PAUSE_MIN, has_listed: false };
     loop {
-        let mut has_listed = false;
+        let (mut listed, mut has_delivered) = (None, false);
         let ended = list_and_watch(&api, fields, followed, |seen| {
-            has_listed = true;
+            match seen {
+                Seen::All(_) => listed = Some(Instant::now()),
+                Seen::Present(_) | Seen::Gone(_) => has_delivered = true,
+            }
             apply(seen)
         });
-        match ended.await {
+        let ended = ended.await;
+        let pause = pauses.after(listed.map(|listed: Instant| listed.elapsed()), has_delivered);
+        match ended {
             Ok(End::Unwanted) => return,
             Ok(End::Expired) => {}
             Err(error) => {
@@ -67,12 +72,36 @@ pub(super) async fn follow<K>(
                 tracing::warn!(error, what = followed.what, pause_ms, "cannot follow; trying again");
             }
         }
-        if has_listed {
-            pause = PAUSE_MIN;
-        }
         // The pause is random, so that many servers do not send their requests at once.
         tokio::time::sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// The pauses between attempts. An attempt is a list and the watches that follow it.
+#[derive(Debug)]
+struct Pauses {
+    /// Pause after the next attempt, unless that attempt resets the pause.
+    next: Duration,
+    /// Whether the list of the last attempt succeeded.
+    has_listed: bool,
+}
+
+impl Pauses {
+    /// Returns the pause after an attempt. `since_list` is the time from its list to its end; `None` if the list
+    /// failed. `has_delivered` is whether a watch delivered a change.
+    ///
+    /// Three things reset the pause: a change, a watch of [`PAUSE_MAX`], and a list after a failed list. After a
+    /// restart, kube-apiserver may refuse the first watch, or report its version as expired. The next list must then
+    /// come soon, since this server does not see new namespaces meanwhile. A list after a successful list does not
+    /// reset the pause. Otherwise, without the right to watch, this server would send lists without end.
+    fn after(&mut self, since_list: Option<Duration>, has_delivered: bool) -> Duration {
+        let had_listed = std::mem::replace(&mut self.has_listed, since_list.is_some());
+        if has_delivered || since_list.is_some_and(|since_list| !had_listed || since_list >= PAUSE_MAX) {
+            self.next = PAUSE_MIN;
+        }
+        let pause = self.next;
+        self.next = (pause * 2).min(PAUSE_MAX);
+        pause
     }
 }
 
@@ -166,6 +195,21 @@ const STATUS_GONE: u16 = 410;
 mod tests {
     use super::*;
     use kube::core::Status;
+
+    #[test]
+    fn pauses_grow_until_the_cluster_has_recovered() {
+        let mut pauses = Pauses { next: PAUSE_MIN, has_listed: false };
+        let soon = Some(Duration::from_millis(5));
+        for list_fails in [true, false] {
+            // A list after a failed list resets the pause. Later lists do not.
+            let grown: Vec<_> = (0..9).map(|_| pauses.after(soon.filter(|_| !list_fails), false)).collect();
+            assert_eq!(grown[..4], [1, 2, 4, 8].map(|times| PAUSE_MIN * times), "{list_fails}");
+            assert_eq!(grown[8], PAUSE_MAX, "{list_fails}");
+        }
+        assert_eq!(pauses.after(soon, true), PAUSE_MIN, "a change");
+        assert_eq!(pauses.after(soon, false), PAUSE_MIN * 2);
+        assert_eq!(pauses.after(Some(PAUSE_MAX), false), PAUSE_MIN, "a long watch");
+    }
 
     #[test]
     fn an_error_shows_its_causes_or_its_status_message() {

@@ -221,30 +221,27 @@ fn named(namespace: PartialObjectMeta<Namespace>) -> (CompactString, NamespacePh
 
 #[cfg(test)]
 mod tests {
+    use super::follow::PAUSE_MIN;
     use super::*;
     use std::fs;
     use std::io::{Read, Write};
     use std::net::TcpListener;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    /// Goal: the client soon repeats a request that kube-apiserver refuses, even if the `Retry-After` in the refusal is
-    /// long.
-    #[test]
-    fn a_refused_request_is_repeated_after_a_pause() {
-        const REFUSED: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n";
-        const LISTED: &str =
-            r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
+    const LISTED: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n\
+                          {\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\
+                          \"metadata\":{\"resourceVersion\":\"1\"},\"items\":[]}";
+
+    /// Starts a fake kube-apiserver. It closes each connection after one request, which it answers with `answer`.
+    fn fake_cluster(mut answer: impl FnMut(&str) -> &'static str + Send + 'static) -> Cluster {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         thread::spawn(move || {
-            let listed = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{LISTED}",
-                LISTED.len()
-            );
-            for answer in [REFUSED, REFUSED, &listed] {
-                let (mut socket, _) = listener.accept().expect("a connection");
-                let read = socket.read(&mut [0; 4096]).expect("a request");
+            for socket in listener.incoming() {
+                let (mut socket, mut request) = (socket.expect("a connection"), [0; 4096]);
+                let read = socket.read(&mut request).expect("a request");
                 assert_ne!(read, 0);
+                let answer = answer(&String::from_utf8_lossy(&request[..read]));
                 socket.write_all(answer.as_bytes()).expect("written");
             }
         });
@@ -255,18 +252,41 @@ mod tests {
              contexts: [{{name: c, context: {{cluster: c, user: u}}}}], current-context: c}}"
         );
         fs::write(&path, kubeconfig).expect("written");
-        let Cluster { runtime, client, server } = Cluster::configured(Some(&path)).expect("a cluster");
-        assert_eq!(server, format!("http://{address}/"));
+        let cluster = Cluster::configured(Some(&path)).expect("a cluster");
+        assert_eq!(cluster.server, format!("http://{address}/"));
+        cluster
+    }
+
+    /// Follows all ConfigMaps until `lists` lists have succeeded. Returns the value that records the last response.
+    fn follow_lists(cluster: Cluster, lists: usize) -> Followed {
+        let Cluster { runtime, client, .. } = cluster;
         let (followed, mut seen) = (Followed::namespaces(), 0);
-        let followed_once = follow(Api::<ConfigMap>::all(client), None, &followed, |_| {
+        let following = follow(Api::<ConfigMap>::all(client), None, &followed, |_| {
             seen += 1;
-            false
+            seen < lists
         });
-        runtime
-            .block_on(async { tokio::time::timeout(Duration::from_secs(20), followed_once).await })
-            .expect("in time");
-        assert_eq!(seen, 1);
+        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(20), following).await }).expect("in time");
+        followed
+    }
+
+    /// Goal: the client soon repeats a request that kube-apiserver refuses, even if the `Retry-After` in the refusal is
+    /// long.
+    #[test]
+    fn a_refused_request_is_repeated_after_a_pause() {
+        const REFUSED: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n";
+        let mut answers = [REFUSED, REFUSED].into_iter();
+        let followed = follow_lists(fake_cluster(move |_| answers.next().unwrap_or(LISTED)), 1);
         assert_ne!(followed.last_heard(), 0);
+    }
+
+    #[test]
+    fn pauses_grow_while_lists_succeed_and_watches_are_refused() {
+        const REFUSED: &str = "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        let cluster = fake_cluster(|request| if request.contains("watch=true") { REFUSED } else { LISTED });
+        let begun = Instant::now();
+        follow_lists(cluster, 4);
+        // Three pauses separate the four lists. A pause is random, and may be a quarter shorter than intended.
+        assert!(begun.elapsed() >= PAUSE_MIN * (1 + 2 + 4) * 3 / 4, "{:?}", begun.elapsed());
     }
 
     #[test]
