@@ -1,7 +1,7 @@
 //! Counts frames that cost this side more than they cost the peer. If there are too many of them, the connection fails.
 //!
-//! Each kind of frame has a token bucket that refills with time. The code computes the refill only when the bucket is
-//! empty, so a count is usually one subtraction.
+//! Each kind of frame has a token bucket that refills with time. A bucket stores the time at which it is full again,
+//! and not its level. So a refill needs no code.
 
 use super::error::{ConnectionError, Flood};
 use super::limits::{self, Allowance};
@@ -18,16 +18,14 @@ pub(super) struct FloodGuard {
 
 #[derive(Debug)]
 struct Bucket {
-    /// Number of occurrences still allowed before the next refill; at most the burst.
-    left: u32,
-    /// Time of the last refill, in ms of the caller's clock.
-    filled_ms: u64,
+    /// Time at which the bucket is full again if nothing more is counted, in units of [`Allowance::time`].
+    full_at: u64,
     allowance: Allowance,
 }
 
 impl FloodGuard {
     pub(super) fn new(now_ms: u64) -> Self {
-        let bucket = |allowance: Allowance| Bucket { left: allowance.burst, filled_ms: now_ms, allowance };
+        let bucket = |allowance: Allowance| Bucket { full_at: allowance.time(now_ms), allowance };
         Self {
             answers: bucket(limits::ANSWERS),
             empty_frames: bucket(limits::EMPTY_FRAMES),
@@ -41,10 +39,12 @@ impl FloodGuard {
     #[inline]
     pub(super) fn count(&mut self, flood: Flood, now_ms: u64) -> Result<(), ConnectionError> {
         let bucket = self.bucket(flood);
-        if bucket.left == 0 {
-            bucket.refill(now_ms);
+        let now = bucket.allowance.time(now_ms);
+        let full_at = bucket.full_at.max(now).saturating_add(TOKEN_TIME);
+        if full_at > now.saturating_add(time_of(bucket.allowance.burst)) {
+            return Err(ConnectionError::Flood(flood));
         }
-        bucket.left = bucket.left.checked_sub(1).ok_or(ConnectionError::Flood(flood))?;
+        bucket.full_at = full_at;
         Ok(())
     }
 
@@ -52,7 +52,7 @@ impl FloodGuard {
     #[inline]
     pub(super) fn allow(&mut self, flood: Flood, more: u32) {
         let bucket = self.bucket(flood);
-        bucket.left = bucket.left.saturating_add(more).min(bucket.allowance.burst);
+        bucket.full_at = bucket.full_at.saturating_sub(time_of(more));
     }
 
     #[inline]
@@ -67,16 +67,19 @@ impl FloodGuard {
     }
 }
 
-impl Bucket {
-    #[cold]
-    fn refill(&mut self, now_ms: u64) {
-        let elapsed_ms = now_ms.saturating_sub(self.filled_ms);
-        let earned = elapsed_ms.saturating_mul(u64::from(self.allowance.per_second)) / 1000;
-        self.left = u32::try_from(earned).unwrap_or(u32::MAX).min(self.allowance.burst);
-        if self.left > 0 {
-            self.filled_ms = now_ms;
-        }
+impl Allowance {
+    /// Converts a time in ms to a number of units. One unit is the `per_second`th part of a millisecond.
+    fn time(self, now_ms: u64) -> u64 {
+        now_ms.saturating_mul(u64::from(self.per_second))
     }
+}
+
+/// Time in which a bucket earns one token, in units of [`Allowance::time`]. One second has `per_second` times as many.
+const TOKEN_TIME: u64 = 1000;
+
+/// Returns the time in which a bucket earns this number of tokens, in units of [`Allowance::time`].
+fn time_of(tokens: u32) -> u64 {
+    u64::from(tokens) * TOKEN_TIME
 }
 
 #[cfg(test)]
@@ -103,11 +106,23 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_below_the_limit_is_never_a_flood() {
+    fn after_a_pause_one_burst_is_allowed_at_once() {
+        let mut guard = FloodGuard::new(0);
+        for pause_ms in [60_000, 120_000] {
+            for _ in 0..limits::RESETS.burst {
+                assert_eq!(guard.count(Flood::Resets, pause_ms), Ok(()));
+            }
+            assert!(guard.count(Flood::Resets, pause_ms).is_err());
+        }
+    }
+
+    #[test]
+    fn the_steady_rate_of_the_limit_is_never_a_flood() {
         let mut guard = FloodGuard::new(0);
         for second in 0..100_000 {
-            for _ in 0..limits::EMPTY_FRAMES.per_second / 2 {
-                assert_eq!(guard.count(Flood::EmptyFrames, second * 1000), Ok(()));
+            for n in 0..u64::from(limits::EMPTY_FRAMES.per_second) {
+                let now_ms = second * 1000 + n * 1000 / u64::from(limits::EMPTY_FRAMES.per_second);
+                assert_eq!(guard.count(Flood::EmptyFrames, now_ms), Ok(()));
             }
         }
     }

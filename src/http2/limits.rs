@@ -90,8 +90,7 @@ pub const RESET_MEMORY: usize = 32;
 /// How often a peer may do something that costs us more than it costs the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
-    /// Number of occurrences allowed at once. After a pause, up to twice as many are allowed, since the count is
-    /// refilled only once it is used up.
+    /// Number of occurrences allowed at once.
     pub burst: u32,
     /// Number of occurrences allowed per second in the long run.
     pub per_second: u32,
