@@ -31,7 +31,9 @@ impl Server {
                     Accepted::Nothing => break,
                     Accepted::Exhausted(error) => {
                         self.service.api.metrics.count_accept_error();
-                        tracing::warn!(%error, pause_ms = ACCEPT_PAUSE_MS, "cannot accept a connection");
+                        if Self::may_tell(&mut self.exhausted_told_again_ms, now) {
+                            tracing::warn!(%error, pause_ms = ACCEPT_PAUSE_MS, "cannot accept a connection");
+                        }
                         break;
                     }
                 }
@@ -41,8 +43,7 @@ impl Server {
 
     /// Logs, at most once per interval, that the connection limit is reached.
     fn tell_full(&mut self, now: Now) {
-        if now.ms >= self.full_told_again_ms {
-            self.full_told_again_ms = now.ms + TOLD_AGAIN_MS;
+        if Self::may_tell(&mut self.full_told_again_ms, now) {
             let connections = self.open_connections();
             let what = if self.conns.oldest_anonymous().is_some() {
                 "each new connection evicts the oldest one of a peer without rights, once that one is 0.5 s old"
@@ -51,6 +52,16 @@ impl Server {
             };
             tracing::warn!(connections, "the connection limit is reached: {what}");
         }
+    }
+
+    /// Whether a warning may be logged now: the time `again_ms` has come. If so, sets `again_ms` to the end of the next
+    /// interval without this warning.
+    fn may_tell(again_ms: &mut u64, now: Now) -> bool {
+        let is_due = now.ms >= *again_ms;
+        if is_due {
+            *again_ms = now.ms + TOLD_AGAIN_MS;
+        }
+        is_due
     }
 
     /// Returns the time at which the next waiting connection can be accepted, in ms; `None` if no connection waits, or

@@ -87,6 +87,8 @@ pub struct Server {
     max_connections: usize,
     /// Time from which the connection-limit warning may be logged again, in ms.
     full_told_again_ms: u64,
+    /// Time from which the warning about a failed accept may be logged again, in ms.
+    exhausted_told_again_ms: u64,
     service: Service,
     pool: Pool,
     clock: Clock,

@@ -180,6 +180,7 @@ impl Server {
             former: None,
             max_connections: config.max_connections,
             full_told_again_ms: 0,
+            exhausted_told_again_ms: 0,
             service,
             pool: Pool::default(),
             clock: Clock::start(),
