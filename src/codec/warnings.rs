@@ -74,12 +74,15 @@ impl FieldWarnings {
         self.messages.len() >= MESSAGES_MAX || self.reports >= REPORTS_MAX || self.path_bytes >= PATH_BYTES_SUM_MAX
     }
 
+    /// Stores a complaint about the field whose path `path` returns. Once no further complaints are examined, `path` is
+    /// not called: a body may have 600,000 unknown fields, and each path would cost an allocation.
     #[cold]
-    pub(super) fn report(&mut self, what: Complaint, path: &str) {
+    pub(super) fn report(&mut self, what: Complaint, path: impl FnOnce() -> String) {
         if self.is_full() {
             return;
         }
-        let path = path.get(..path.floor_char_boundary(PATH_BYTES_MAX)).unwrap_or(path);
+        let path = path();
+        let path = path.get(..path.floor_char_boundary(PATH_BYTES_MAX)).unwrap_or(&path);
         self.reports += 1;
         self.path_bytes += path.len();
         let what = match what {
@@ -109,12 +112,15 @@ mod tests {
         let mut warnings = FieldWarnings::default();
         assert_eq!(warnings.strict_error(ApiVersion::V1), None);
         for n in 0..20_000 {
-            warnings.report(Complaint::Unknown, &format!("f{}", n % 2));
+            warnings.report(Complaint::Unknown, || format!("f{}", n % 2));
         }
         assert_eq!(warnings.messages().collect::<Vec<_>>(), ["unknown field \"f0\"", "unknown field \"f1\""]);
         let mut warnings = FieldWarnings::default();
         for n in 0..1_000 {
-            warnings.report(Complaint::Duplicate, &n.to_string());
+            warnings.report(Complaint::Duplicate, || {
+                assert!(n < MESSAGES_MAX, "the path of a complaint that is not stored");
+                n.to_string()
+            });
         }
         assert_eq!(warnings.messages().count(), MESSAGES_MAX);
     }
@@ -123,7 +129,7 @@ mod tests {
     fn long_paths_are_cut_and_bounded_together() {
         let mut warnings = FieldWarnings::default();
         for n in 0..1_000 {
-            warnings.report(Complaint::Duplicate, &format!("{n}{}", "é".repeat(PATH_BYTES_MAX)));
+            warnings.report(Complaint::Duplicate, || format!("{n}{}", "é".repeat(PATH_BYTES_MAX)));
         }
         let lengths: Vec<_> = warnings.messages().map(str::len).collect();
         assert_eq!(lengths.len(), PATH_BYTES_SUM_MAX / PATH_BYTES_MAX + 1, "each is a byte short, and so the sum");
@@ -133,7 +139,7 @@ mod tests {
     #[test]
     fn yaml_warnings_come_first() {
         let mut warnings = FieldWarnings::default();
-        warnings.report(Complaint::Unknown, "a");
+        warnings.report(Complaint::Unknown, || "a".to_owned());
         warnings.put_yaml_first(vec!["line 1: key \"b\" already set in map".into(), "line 2: x".into()]);
         let words = "strict decoding error: yaml: unmarshal errors:\n  line 1: key \"b\" already set in map\n  line 2: x, unknown field \"a\"";
         assert_eq!(warnings.strict_words().as_deref(), Some(words));
@@ -143,8 +149,8 @@ mod tests {
     #[test]
     fn the_strict_error_matches_kube_apiserver() {
         let mut warnings = FieldWarnings::default();
-        warnings.report(Complaint::Unknown, "metadata.colour");
-        warnings.report(Complaint::Duplicate, "spec.holderIdentity");
+        warnings.report(Complaint::Unknown, || "metadata.colour".to_owned());
+        warnings.report(Complaint::Duplicate, || "spec.holderIdentity".to_owned());
         let message = r#"Lease in version "v1" cannot be handled as a Lease: strict decoding error: unknown field "metadata.colour", duplicate field "spec.holderIdentity""#;
         assert_eq!(warnings.strict_error(ApiVersion::V1), Some(ApiError::BadRequest { message: message.into() }));
     }

@@ -181,7 +181,7 @@ fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     if let Value::Object(members) = root {
         members
             .filter(|(key, _)| !matches!(*key, "kind" | "apiVersion"))
-            .for_each(|(key, _)| warnings.report(Complaint::Unknown, key));
+            .for_each(|(key, _)| warnings.report(Complaint::Unknown, || key.to_owned()));
     }
     DecodedLease { lease: Lease::default(), version, entries: 0, warnings }
 }
@@ -334,6 +334,21 @@ pub(super) mod tests {
             ),
         ] {
             assert_eq!(refusal(body), words);
+        }
+    }
+
+    #[test]
+    fn an_error_quotes_the_first_number_that_does_not_fit() {
+        for (spec, number) in [
+            (r#""spec":{"leaseTransitions":1.5,"leaseTransitions":2.5}"#, "1.5"),
+            (r#""spec":{"leaseTransitions":1,"leaseTransitions":2.5}"#, "2.5"),
+            (r#""spec":{"leaseTransitions":2147483648},"spec":{}"#, "2147483648"),
+            (r#""sp\u0065c":{"lease\u0054ransitions":1E2}"#, "1E2"),
+        ] {
+            let words =
+                format!("cannot unmarshal number {number} into Go struct field LeaseSpec.spec.leaseTransitions");
+            let refusal = refusal(format!("{{{spec}}}"));
+            assert!(refusal.contains(&words), "{refusal}");
         }
     }
 

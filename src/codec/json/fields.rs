@@ -7,7 +7,7 @@
 //!
 //! If the body repeats a field, the argument `into` of a method already has the earlier value.
 
-use super::syntax::number_at;
+use super::syntax::first_unfit_number;
 use super::tape::{Elements, Members, Value};
 use crate::codec::gathered::Gathered;
 use crate::codec::warnings::{Complaint, FieldWarnings};
@@ -16,6 +16,7 @@ use crate::timestamp::{Time, is_zero_time, parse_time};
 use compact_str::CompactString;
 use simd_json::StaticNode;
 use std::borrow::Cow;
+use std::str::FromStr;
 
 /// A field of a Go struct of the API, with the names that Go's error messages use.
 pub(super) struct Field {
@@ -87,8 +88,8 @@ impl FieldReader {
         match self.first_type_error {
             None => Ok(self.warnings),
             Some(TypeError::Other(words)) => Err(words),
-            Some(TypeError::Number { go_struct, path, go_type }) => {
-                let number = number_at(text, path).unwrap_or_default();
+            Some(TypeError::Number { go_struct, path, go_type, fits }) => {
+                let number = first_unfit_number(text, path, fits).unwrap_or_default();
                 Err(format!(
                     "json: cannot unmarshal number {number} into Go struct field {go_struct}.{path} of type {go_type}"
                 ))
@@ -97,7 +98,7 @@ impl FieldReader {
     }
 
     pub(super) fn unknown(&mut self, scope: &Scope, key: &str) {
-        self.warnings.report(Complaint::Unknown, &scope.path_of(key));
+        self.warnings.report(Complaint::Unknown, || scope.path_of(key));
     }
 
     /// Marks a field as read, so that a repetition is reported. Ignores the value of the field.
@@ -178,9 +179,9 @@ impl FieldReader {
             Value::Null => *into = None,
             Value::Number(number) => match T::from_number(number) {
                 Some(n) => *into = Some(n),
-                None => self.wrong_number(scope, field, &value),
+                None => self.wrong_number::<T>(scope, field),
             },
-            other => self.wrong_number(scope, field, &other),
+            other => self.wrong_type(scope, field, &other),
         }
     }
 
@@ -297,7 +298,7 @@ impl FieldReader {
             by_key.windows(2).filter(|w| w[0].0 == w[1].0).map(|w| (w[1].1, w[1].0)).collect();
         repeated.sort_unstable();
         for (_, key) in repeated {
-            self.warnings.report(Complaint::Duplicate, &format!("{}.{key}", field.path));
+            self.warnings.report(Complaint::Duplicate, || format!("{}.{key}", field.path));
         }
     }
 
@@ -315,7 +316,7 @@ impl FieldReader {
         let bit = 1 << field.index;
         if scope.seen & bit != 0 {
             let name = field.path.rsplit('.').next().unwrap_or(field.path);
-            self.warnings.report(Complaint::Duplicate, &scope.path_of(name));
+            self.warnings.report(Complaint::Duplicate, || scope.path_of(name));
         }
         scope.seen |= bit;
     }
@@ -333,21 +334,21 @@ impl FieldReader {
             .get_or_insert_with(|| TypeError::Other(type_error(scope, field, found.go_description(), go_type)));
     }
 
+    /// Records a number that does not fit into the integer type `T` of the field.
     #[cold]
-    fn wrong_number(&mut self, scope: &Scope, field: &Field, found: &Value<'_, '_>) {
-        if !matches!(found, Value::Number(_)) {
-            return self.wrong_type(scope, field, found);
-        }
+    fn wrong_number<T: FromNumber>(&mut self, scope: &Scope, field: &Field) {
         let (go_struct, path, go_type) = (scope.go_struct, field.path, field.go_type);
-        self.first_type_error.get_or_insert(TypeError::Number { go_struct, path, go_type });
+        let fits = |number: &str| number.parse::<T>().is_ok();
+        self.first_type_error.get_or_insert(TypeError::Number { go_struct, path, go_type, fits });
     }
 }
 
 /// A value of the wrong type.
 enum TypeError {
-    /// A number that does not fit into the Go type. Go's message quotes the number as the client wrote it, but the tape
-    /// does not have that text. So [`FieldReader::finish`] reads the number in the body.
-    Number { go_struct: &'static str, path: &'static str, go_type: &'static str },
+    /// A number for which `fits` returns false, since it does not fit into the Go type. Go's message quotes the number
+    /// as the client wrote it, but the tape does not have that text. So [`FieldReader::finish`] reads the number in the
+    /// body.
+    Number { go_struct: &'static str, path: &'static str, go_type: &'static str, fits: fn(&str) -> bool },
     /// Any other wrong type. The string is Go's message.
     Other(String),
 }
@@ -393,11 +394,11 @@ fn push_objects(out: &mut Vec<u8>, value: Value<'_, '_>) {
 
 /// An integer type of the API. A JSON number converts to it if the number is in range and has neither a fraction nor an
 /// exponent.
-pub(super) trait FromNumber: Sized {
+pub(super) trait FromNumber: FromStr {
     fn from_number(number: StaticNode) -> Option<Self>;
 }
 
-impl<T: TryFrom<i64> + TryFrom<u64>> FromNumber for T {
+impl<T: TryFrom<i64> + TryFrom<u64> + FromStr> FromNumber for T {
     #[inline]
     fn from_number(number: StaticNode) -> Option<Self> {
         match number {

@@ -97,11 +97,9 @@ impl Search {
 
     #[cold]
     fn report(&mut self, what: Complaint, key: &str) {
-        if self.found.is_full() {
-            return;
-        }
-        let dot = if self.path.is_empty() { "" } else { "." };
-        self.found.report(what, &format!("{}{dot}{key}", self.path));
+        let Self { path, found } = self;
+        let dot = if path.is_empty() { "" } else { "." };
+        found.report(what, || format!("{path}{dot}{key}"));
     }
 }
 

@@ -34,35 +34,51 @@ pub fn repaired(text: &[u8]) -> Result<Repaired, String> {
     Ok(Repaired { json: scanner.out, huge_number: scanner.huge_number })
 }
 
-/// Returns the number at `path` in the JSON `text`, as the client wrote it. `path` consists of names separated by dots.
+/// Returns the first number at `path` in the JSON `text` for which `fits` returns false, as the client wrote it. `path`
+/// consists of names separated by dots. If an object repeats a name, all its members with this name are searched.
 #[cold]
-pub(super) fn number_at(text: &[u8], path: &str) -> Option<String> {
-    let value = path.split('.').try_fold(text, member)?.trim_ascii_start();
-    let is_of_number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E');
-    let number: Vec<u8> = value.iter().copied().take_while(is_of_number).collect();
-    String::from_utf8(number).ok().filter(|number| !number.is_empty())
+pub(super) fn first_unfit_number<'t>(text: &'t [u8], path: &str, fits: impl Fn(&str) -> bool) -> Option<&'t str> {
+    let mut values = vec![text];
+    for name in path.split('.') {
+        values = values.into_iter().flat_map(|value| members(value, name)).collect();
+    }
+    values.into_iter().filter_map(number).find(|number| !fits(number))
 }
 
-/// Searches the object at the start of `text` for the last member `name`. Returns the text after the colon of that
-/// member. Does not find a name that is written with escapes.
-fn member<'t>(text: &'t [u8], name: &str) -> Option<&'t [u8]> {
+/// Returns the number at the start of `text`; `None` if `text` starts with another value.
+fn number(text: &[u8]) -> Option<&str> {
+    let text = text.trim_ascii_start();
+    let is_of_number = |byte: &&u8| byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E');
+    let length = text.iter().take_while(is_of_number).count();
+    std::str::from_utf8(text.get(..length)?).ok().filter(|number| !number.is_empty())
+}
+
+/// Searches the object at the start of `text` for its members `name`. Returns the text after the colon of each one.
+/// Returns nothing if `text` starts with another value.
+fn members<'t>(text: &'t [u8], name: &str) -> Vec<&'t [u8]> {
     let (mut depth, mut at) = (0usize, 0usize);
-    let (mut string, mut found) = (&text[..0], None);
+    let (mut string, mut found) = (&text[..0], Vec::new());
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return found;
+    }
     while let Some(byte) = text.get(at) {
         at += 1;
         match byte {
             b'"' => {
-                let start = at;
+                let start = at - 1;
                 while let Some(byte) = text.get(at).filter(|byte| **byte != b'"') {
                     at += if *byte == b'\\' { 2 } else { 1 };
                 }
-                string = text.get(start..at).unwrap_or_default();
                 at += 1;
+                string = text.get(start..at).unwrap_or_default();
             }
             b'{' | b'[' => depth += 1,
             b'}' | b']' if depth <= 1 => break,
             b'}' | b']' => depth -= 1,
-            b':' if depth == 1 && string == name.as_bytes() => found = text.get(at..),
+            // The client may have written the name with escapes.
+            b':' if depth == 1 && serde_json::from_slice::<String>(string).is_ok_and(|key| key == name) => {
+                found.extend(text.get(at..));
+            }
             _ => {}
         }
     }
@@ -344,10 +360,12 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_found_as_they_are_written() {
+    fn the_first_unfit_number_is_found_as_it_is_written() {
+        let number_at = |text: &'static [u8], path: &str| first_unfit_number(text, path, |_| false);
         let text = br#"{"a":{"b":1},"x\\":[{"a":{"b":2}}],"a" : {"c":"}\"b\":9", "b" :	1E+2 ,"d":{"b":3}}, "b":4}"#;
-        assert_eq!(number_at(text, "a.b").as_deref(), Some("1E+2"));
-        assert_eq!(number_at(text, "b").as_deref(), Some("4"));
+        assert_eq!(first_unfit_number(text, "a.b", |number| number.parse::<i32>().is_ok()), Some("1E+2"));
+        assert_eq!((number_at(text, "a.b"), number_at(text, "b")), (Some("1"), Some("4")));
+        assert_eq!(number_at(br#" {"a":5,"c":{"b":6},"\u0061":{"b":7}}"#, "a.b"), Some("7"));
         for path in ["c", "a.c", "a.e", "x"] {
             assert_eq!(number_at(text, path), None, "{path}");
         }
