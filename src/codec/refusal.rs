@@ -2,7 +2,7 @@
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
-use crate::resource::KIND;
+use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 
 /// The reason why a body is refused as a Lease.
 #[derive(Debug)]
@@ -63,9 +63,31 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
+/// Checks that a body of this type is a Lease, and returns its API version. Accepts every version of the group, since
+/// kube-apiserver checks the version only after it has decoded the body.
+///
+/// # Errors
+/// kube-apiserver's error for an object of another kind.
+pub(crate) fn check_kind(group: &str, version: &str, kind: &str) -> Result<ApiVersion, Refusal> {
+    let own_version = ApiVersion::from_name(version).filter(|_| group == GROUP);
+    if let (Some(own_version), KIND) = (own_version, kind) {
+        return Ok(own_version);
+    }
+    let is_list = own_version.is_some() && kind == LIST_KIND;
+    let words = if !is_list && (group == GROUP || matches!(kind, KIND | LIST_KIND)) {
+        not_registered(kind, group, version, "pkg/api/legacyscheme/scheme.go:30")
+    } else {
+        // kube-apiserver's message depends on whether its list of kinds contains this kind. This server does not have
+        // the list. It assumes that the list contains the kind: the wrong kind that a client sends usually exists.
+        format!("converting ({version}.{kind}) to (coordination.Lease): unknown conversion")
+    };
+    Err(Refusal::unhandled(kind, version, words))
+}
+
 /// Returns the message of apimachinery's `NotRegisteredError` for a kind that is not in the Go scheme `scheme`.
-pub(crate) fn not_registered(kind: &str, api_version: &str, scheme: &str) -> String {
-    format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(api_version))
+pub(crate) fn not_registered(kind: &str, group: &str, version: &str, scheme: &str) -> String {
+    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(&api_version))
 }
 
 #[cfg(test)]

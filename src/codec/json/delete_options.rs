@@ -26,9 +26,11 @@ const PRECONDITION_RESOURCE_VERSION: Field = Field::new(1, "preconditions.resour
 pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<DeleteOptions, String> {
     let meta = TypeMeta::interpret(root)?;
     if !matches!(meta.kind, "" | "DeleteOptions") {
-        let api_version = meta.api_version();
-        let api_version = if api_version.is_empty() { "meta.k8s.io/v1" } else { &api_version };
-        return Err(not_registered(meta.kind, api_version, DeleteOptions::SCHEME));
+        let (group, version) = match (meta.group, meta.version) {
+            ("", "") => ("meta.k8s.io", "v1"),
+            named => named,
+        };
+        return Err(not_registered(meta.kind, group, version, DeleteOptions::SCHEME));
     }
     let mut options = DeleteOptions::default();
     let mut reader = FieldReader::default();

@@ -2,9 +2,9 @@
 
 use super::tape::Value;
 use crate::api_error::ApiError;
-use crate::codec::refusal::{Refusal, not_registered};
+use crate::codec::refusal::{Refusal, check_kind};
 use crate::go::quote::go_quoted;
-use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
+use crate::resource::{ApiVersion, GROUP, KIND};
 
 /// Group, version and kind of a body. If the body does not contain a part, that part is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,11 +60,6 @@ impl<'i> TypeMeta<'i> {
         };
         Ok(Self { group, version, kind })
     }
-
-    /// Returns the group and the version in the form of `apiVersion`.
-    pub(super) fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
-    }
 }
 
 /// Whether two names are equal after Go's case folding, which maps the long s and the Kelvin sign to ASCII letters.
@@ -78,8 +73,7 @@ fn is_folded(key: &str, name: &str) -> bool {
 }
 
 /// Checks that a body is a Lease, and returns its API version. `wanted` is the API version of a body that does not name
-/// one. This function accepts other versions of the group, since kube-apiserver checks the version only after it has
-/// decoded the body.
+/// one. [`check_kind`] describes which types this function accepts.
 ///
 /// # Errors
 /// kube-apiserver's error for an object of another kind.
@@ -91,21 +85,11 @@ pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<Api
     if meta.version.is_empty() && (meta.group.is_empty() || meta.group == GROUP) {
         (meta.group, meta.version) = (GROUP, wanted.name());
     }
-    let version = ApiVersion::from_name(meta.version).filter(|_| meta.group == GROUP);
-    if let (Some(version), KIND) = (version, meta.kind) {
-        return Ok(version);
+    if meta.version.is_empty() {
+        let words = "Object 'apiVersion' is missing in the body".to_owned();
+        return Err(Refusal::unhandled(meta.kind, meta.version, words));
     }
-    let is_list = version.is_some() && meta.kind == LIST_KIND;
-    let words = if meta.version.is_empty() {
-        "Object 'apiVersion' is missing in the body".to_owned()
-    } else if !is_list && (meta.group == GROUP || matches!(meta.kind, KIND | LIST_KIND)) {
-        not_registered(meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
-    } else {
-        // kube-apiserver's message depends on whether its list of kinds contains this kind. This server does not have
-        // the list. It assumes that the list contains the kind: the wrong kind that a client sends usually exists.
-        format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
-    };
-    Err(Refusal::unhandled(meta.kind, meta.version, words))
+    check_kind(meta.group, meta.version, meta.kind)
 }
 
 /// Returns the error 400 for a body whose API version differs from the version in the path.

@@ -4,10 +4,10 @@ use super::envelope::PREFIX;
 use super::meta::{Repeated, read_micro_time, read_object_meta};
 use super::reader::{Reader, WireError};
 use crate::api_error::ApiError;
-use crate::codec::refusal::{Refusal, not_registered};
+use crate::codec::refusal::{Refusal, check_kind};
 use crate::codec::{DecodedLease, FieldWarnings};
 use crate::lease::{Lease, LeaseSpec};
-use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
+use crate::resource::{ApiVersion, GROUP, KIND};
 use compact_str::CompactString;
 
 /// Decodes a Lease. `version` is the API version of a body that does not name one. The decoded Lease never has
@@ -19,7 +19,7 @@ pub fn decode_lease(body: &[u8], version: ApiVersion) -> Result<DecodedLease, Ap
     let decode = || {
         let unknown = Unknown::read(body).map_err(|words| Refusal::Unrecognized { words })?;
         let meta = unknown.type_meta.or(GROUP, version.name(), KIND);
-        let version = check_kind(&meta)?;
+        let version = check_kind(&meta.group, &meta.version, &meta.kind)?;
         let (lease, entries) = read_lease(unknown.raw)
             .map_err(|error| Refusal::unhandled(&meta.kind, &meta.version, error.to_string()))?;
         Ok(DecodedLease { lease, version, entries, warnings: FieldWarnings::default() })
@@ -111,30 +111,6 @@ impl TypeMeta {
         }
         self
     }
-
-    /// Returns the group and the version in the form of `apiVersion`.
-    pub(super) fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
-    }
-}
-
-/// Checks that a body is a Lease, and returns its API version. Accepts any version of the group, since kube-apiserver
-/// checks the version only after it has decoded the body.
-fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, Refusal> {
-    let version = ApiVersion::from_name(&meta.version).filter(|_| meta.group == GROUP);
-    if let Some(version) = version
-        && meta.kind == KIND
-    {
-        return Ok(version);
-    }
-    let words = if meta.kind == KIND || (meta.group == GROUP && !(version.is_some() && meta.kind == LIST_KIND)) {
-        not_registered(&meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
-    } else {
-        // kube-apiserver's message depends on whether its list of kinds contains this kind. This server does not have
-        // the list. It assumes that the list contains the kind: the wrong kind that a client sends usually exists.
-        format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
-    };
-    Err(Refusal::unhandled(&meta.kind, &meta.version, words))
 }
 
 /// Decodes a Lease. Also returns the number of metadata entries, such as labels, in the message.
@@ -215,6 +191,11 @@ mod tests {
                 "coordination.k8s.io/v2",
                 "Lease",
                 "Lease in version \"v2\" cannot be handled as a Lease: no kind \"Lease\" is registered for version \"coordination.k8s.io/v2\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            ),
+            (
+                "apps/v1",
+                "LeaseList",
+                "LeaseList in version \"v1\" cannot be handled as a Lease: no kind \"LeaseList\" is registered for version \"apps/v1\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
             ),
         ] {
             assert_eq!(refusal(&body(api_version, kind, &[])), words);

@@ -15,7 +15,7 @@ pub fn decode_delete_options(body: &[u8]) -> Result<DeleteOptions, ApiError> {
         let unknown = Unknown::read(body)?;
         let meta = unknown.type_meta.or("meta.k8s.io", "v1", "DeleteOptions");
         if meta.kind != "DeleteOptions" {
-            return Err(not_registered(&meta.kind, &meta.api_version(), DeleteOptions::SCHEME));
+            return Err(not_registered(&meta.kind, &meta.group, &meta.version, DeleteOptions::SCHEME));
         }
         read_delete_options(unknown.raw).map_err(|error| error.to_string())
     };
