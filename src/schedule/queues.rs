@@ -29,8 +29,8 @@ pub(crate) struct Queues {
     with_jobs: Vec<Token>,
 }
 
-/// Number of turns of the event loop for which the long requests of one connection wait at most, while other requests
-/// are served. Each turn may serve hundreds of other requests.
+/// Number of turns of the event loop after which a long request is served, although other requests wait. The number is
+/// divided by the number of connections with long requests. Each turn may serve hundreds of other requests.
 const LONG_TURNS_WAITED_MAX: usize = 16;
 /// Maximum number of connections that a turn examines to find the next long request.
 const LONG_EXAMINED_MAX: usize = 16;
