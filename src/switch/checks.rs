@@ -166,8 +166,7 @@ fn key(lease: &Lease) -> (&str, &str) {
 
 /// Whether `copy` is a copy of the Lease `served`, in the same state or a later one.
 fn is_copy(copy: &Lease, served: &Lease) -> bool {
-    let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref().map(|time| time.0));
-    key(copy) == key(served) && copy.metadata.uid == served.metadata.uid && renewed(copy) >= renewed(served)
+    key(copy) == key(served) && copy.metadata.uid == served.metadata.uid && copy.renew_time() >= served.renew_time()
 }
 
 /// Parses the date of a response (RFC 9110, section 5.6.7).

@@ -21,6 +21,13 @@ const TIMES: [&str; 4] =
 #[serde(transparent)]
 pub(super) struct Lease(v1::Lease);
 
+impl Lease {
+    /// Returns `spec.renewTime`.
+    pub(super) fn renew_time(&self) -> Option<Timestamp> {
+        Some(self.spec.as_ref()?.renew_time.as_ref()?.0)
+    }
+}
+
 impl From<v1::Lease> for Lease {
     fn from(lease: v1::Lease) -> Self {
         Self(lease)

@@ -12,7 +12,7 @@ use super::clients::Clients;
 use super::lease::Lease;
 use super::{LOOK_EVERY, Report, SwitchError};
 use crate::api::identity::LABEL;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use tokio::time::sleep;
 pub(super) const LIVE_MAX: Duration = Duration::from_secs(10);
 
 /// The identity Leases as they were when the wait began: the `renewTime` of each, by its name.
-type Renewals = BTreeMap<String, Option<MicroTime>>;
+type Renewals = BTreeMap<String, Option<Timestamp>>;
 
 /// Waits until each replica is known to be live or dead, for [`LIVE_MAX`] at most.
 ///
@@ -64,7 +64,7 @@ pub(super) async fn await_stores(clients: &Clients, limit: Duration) -> Result<(
 async fn await_renewals(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
     let begun = Instant::now();
     let first: Renewals =
-        identities(clients).await?.iter().map(|lease| (lease.name_any(), renewed(lease).cloned())).collect();
+        identities(clients).await?.iter().map(|lease| (lease.name_any(), lease.renew_time())).collect();
     loop {
         sleep(LOOK_EVERY).await;
         let is_late = begun.elapsed() > LIVE_MAX;
@@ -90,14 +90,8 @@ async fn await_renewals(clients: &Clients, report: &mut Report<'_>) -> Result<()
 /// Returns the name of an identity Lease that has not been renewed since `first`; `None` if each one has been renewed
 /// or deleted.
 fn unknown(leases: &[Lease], first: &Renewals) -> Option<String> {
-    let is_unknown = |lease: &&Lease| {
-        first.get(&lease.name_any()).is_some_and(|first_renewed| first_renewed.as_ref() == renewed(lease))
-    };
+    let is_unknown = |lease: &&Lease| first.get(&lease.name_any()) == Some(&lease.renew_time());
     leases.iter().find(is_unknown).map(kube::ResourceExt::name_any)
-}
-
-fn renewed(lease: &Lease) -> Option<&MicroTime> {
-    lease.spec.as_ref()?.renew_time.as_ref()
 }
 
 /// Returns the identity Leases of the replicas, from the first replica that responds.
@@ -123,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_replica_is_unknown_until_its_lease_is_renewed_or_deleted() {
-        let first = [identity("a", 1), identity("b", 1)].map(|lease| (lease.name_any(), renewed(&lease).cloned()));
+        let first = [identity("a", 1), identity("b", 1)].map(|lease| (lease.name_any(), lease.renew_time()));
         let unknown = |leases: &[Lease]| unknown(leases, &first.clone().into());
         assert_eq!(unknown(&[identity("a", 1), identity("b", 2)]).as_deref(), Some("a"));
         assert_eq!(unknown(&[identity("a", 2), identity("b", 2)]), None);

@@ -232,12 +232,11 @@ pub(super) fn is_own(lease: &Lease) -> bool {
 
 /// Whether `after` is a later state of a Lease that differs from `before` only in `renewTime`.
 fn is_renewal(before: &Lease, after: &Lease) -> bool {
-    let time = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref().map(|time| time.0));
     let mut renewed = before.clone();
     if let (Some(renewed), Some(after)) = (&mut renewed.spec, &after.spec) {
         renewed.renew_time.clone_from(&after.renew_time);
     }
-    time(before) < time(after) && renewed == *after
+    before.renew_time() < after.renew_time() && renewed == *after
 }
 
 /// Whether two Leases are equal, apart from the fields that kube-apiserver sets when it creates a Lease.

@@ -287,7 +287,7 @@ impl<O: Copy> Watchers<O> {
             // The log has dropped some of the changes already. So each watcher must scan the log, and may find that it
             // has missed events.
             *notified = head;
-            return self.rescan_all();
+            return self.change_all(Watcher::rescan);
         };
         let backlog_max = table.log().len() / UNDELIVERED_SHARE;
         let mut marks = 0;
@@ -406,14 +406,7 @@ impl<O: Copy> Watchers<O> {
 
     /// Makes every open watch end with an ERROR event, at its next [`Watchers::fill`].
     pub fn end_all(&mut self, error: &ApiError) {
-        let end = |(slot, entry): (usize, &mut WatcherEntry<O>)| {
-            entry.watcher.refuse(error);
-            WatcherKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), generation: entry.generation }
-        };
-        let keys: Vec<_> = self.watchers.iter_mut().map(end).collect();
-        for key in keys {
-            self.mark_dirty(key);
-        }
+        self.change_all(|watcher| watcher.refuse(error));
     }
 
     /// Makes every watch that is opened later end at once, in the same way as [`Watchers::end_for_shutdown`] ends open
@@ -431,18 +424,12 @@ impl<O: Copy> Watchers<O> {
         self.remove(key);
     }
 
+    /// Calls `change` for each watcher, and marks the watcher as dirty.
     #[cold]
-    fn rescan_all(&mut self) {
-        let keys: Vec<_> = self
-            .watchers
-            .iter_mut()
-            .map(|(slot, entry)| {
-                entry.watcher.rescan();
-                WatcherKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), generation: entry.generation }
-            })
-            .collect();
-        for key in keys {
-            self.mark_dirty(key);
+    fn change_all(&mut self, change: impl Fn(&mut Watcher)) {
+        for (slot, entry) in &mut self.watchers {
+            change(&mut entry.watcher);
+            entry.mark_dirty(u32::try_from(slot).unwrap_or(u32::MAX), &mut self.dirty);
         }
     }
 

@@ -48,16 +48,10 @@ impl Known {
     /// Applies a change, and returns whether the change counts as applied. An applied change leads to version `next`.
     /// Unless `is_exact`, damage may have hidden changes, so every change counts as applied.
     pub(super) fn apply(&mut self, change: &StoredChange, next: ResourceVersion, is_exact: bool) -> bool {
-        let origin = match change {
-            StoredChange::Create(_) => None,
-            StoredChange::Replace(origin, _) | StoredChange::Renew(origin, _) | StoredChange::Delete(origin) => {
-                Some(origin)
-            }
-        };
-        let key = self.key_of(change);
+        let (origin, key) = (change.origin(), self.key_of(change));
         let is_as_before = match origin {
             None => key.as_ref().is_none_or(|key| !self.keys.contains_key(key)),
-            Some(Origin { number, from }) => self.leases.get(number).is_some_and(|(_, version)| version == from),
+            Some(Origin { number, from }) => self.leases.get(&number).is_some_and(|(_, version)| *version == from),
         };
         if is_exact && !is_as_before {
             return false;

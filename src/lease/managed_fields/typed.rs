@@ -11,10 +11,9 @@ use std::collections::BTreeMap;
 /// Maximum number of errors that are reported for one value.
 const ERRORS_MAX: usize = 100;
 
-/// Validates a value, and adds each error to `errors`. `path` is the path of the value for the error messages.
-/// `duplicates` is whether several elements of a list may have the same identity. In a map, the validation stops at the
-/// first undeclared field.
-pub(super) fn validate(value: &Value, of: Type, path: &str, duplicates: bool, errors: &mut Vec<String>) {
+/// Validates a value, and adds each error to `errors`. `path` is the path of the value for the error messages. In a
+/// map, the validation stops at the first undeclared field.
+pub(super) fn validate(value: &Value, of: Type, path: &str, errors: &mut Vec<String>) {
     if errors.len() >= ERRORS_MAX || value.is_null() {
         return;
     }
@@ -36,18 +35,18 @@ pub(super) fn validate(value: &Value, of: Type, path: &str, duplicates: bool, er
             for (name, member) in members {
                 let path = format!("{path}.{name}");
                 match map.at(name) {
-                    Some(of) => validate(member, of, &path, duplicates, errors),
+                    Some(of) => validate(member, of, &path, errors),
                     None => return errors.push(format!("{path}: field not declared in schema")),
                 }
             }
         }
         (Type::Map(_), other) => complain(path, format!("expected map, got &{{{}}}", go_value(other))),
-        (Type::List(list), Value::Array(elements)) => validate_elements(elements, list, path, duplicates, errors),
+        (Type::List(list), Value::Array(elements)) => validate_elements(elements, list, path, errors),
         (Type::List(_), other) => complain(path, format!("expected list, got &{{{}}}", go_value(other))),
     }
 }
 
-fn validate_elements(elements: &[Value], list: &ListType, path: &str, duplicates: bool, errors: &mut Vec<String>) {
+fn validate_elements(elements: &[Value], list: &ListType, path: &str, errors: &mut Vec<String>) {
     let mut seen = std::collections::BTreeSet::new();
     for (index, element) in elements.iter().enumerate() {
         let step = if list.identity == Identity::Atomic {
@@ -59,10 +58,10 @@ fn validate_elements(elements: &[Value], list: &ListType, path: &str, duplicates
             }
         };
         let path_of_element = format!("{path}{step}");
-        if !seen.insert(step.clone()) && !duplicates && errors.len() < ERRORS_MAX {
+        if !seen.insert(step.clone()) && errors.len() < ERRORS_MAX {
             errors.push(format!("{path}: duplicate entries for key {step}"));
         }
-        validate(element, list.element, &path_of_element, duplicates, errors);
+        validate(element, list.element, &path_of_element, errors);
     }
 }
 

@@ -62,7 +62,7 @@ pub fn apply(
         return Err(ApiError::BadRequest { message: "metadata.managedFields must be nil".to_owned() });
     }
     let mut errors = Vec::new();
-    validate(config, LEASE, "", false, &mut errors);
+    validate(config, LEASE, "", &mut errors);
     if !errors.is_empty() {
         let message = format!("failed to create typed patch object ({}): {}", context.object(), listed(&errors));
         return Err(ApiError::Unclassified { message });
@@ -185,8 +185,8 @@ impl Context<'_> {
             return None;
         }
         let mut errors = Vec::new();
-        validate(self.live, LEASE, "", false, &mut errors);
-        validate(&last, LEASE, "", false, &mut errors);
+        validate(self.live, LEASE, "", &mut errors);
+        validate(&last, LEASE, "", &mut errors);
         if !errors.is_empty() {
             return None;
         }
