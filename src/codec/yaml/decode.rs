@@ -450,14 +450,13 @@ mod tests {
 
     #[test]
     fn a_lease_is_read() {
-        let text = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: a # the name\n  labels: {x: \"1\", 'y': |-\n     2}\n  finalizers:\n  - f\nspec:\n  renewTime: 2026-01-02T03:04:05.000000Z\n  leaseTransitions: 3\n  preferredHolder:\n---\nother: document\n";
-        let text = text.replace("'y': |-\n     2}", "'y': '2'}");
+        let text = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: a # the name\n  labels: {x: \"1\", 'y': '2'}\n  finalizers:\n  - f\nspec:\n  renewTime: 2026-01-02T03:04:05.000000Z\n  leaseTransitions: 3\n  preferredHolder:\n---\nother: document\n";
         let expected = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": "a", "labels": {"x": "1", "y": "2"}, "finalizers": ["f"]},
             "spec": {"renewTime": "2026-01-02T03:04:05.000000Z", "leaseTransitions": 3, "preferredHolder": null},
         });
-        assert_eq!(value(&text), expected);
+        assert_eq!(value(text), expected);
         assert_eq!(value(&expected.to_string()), expected);
         assert!(decode(b"...\n").is_err());
         for nothing in ["", "# nothing", "---\n", "null", "~"] {

@@ -312,15 +312,11 @@ spec:
 
     #[test]
     fn keys_are_sorted_in_natural_order() {
-        for (sorted_keys, keys) in [
+        for (expected, keys) in [
             (["a1", "a2", "a10", "b"], ["b", "a10", "a2", "a1"]),
-            ([".", "-", "1", "a"], ["a", "1", ".", "-"]),
+            (["-", ".", "1", "a"], ["a", "1", ".", "-"]),
             (["a", "a-b", "a.b", "ab"], ["ab", "a.b", "a-b", "a"]),
         ] {
-            let mut expected = sorted_keys;
-            if expected[0] == "." {
-                expected = ["-", ".", "1", "a"];
-            }
             assert_eq!(sorted_keys_of(&keys), expected);
         }
         assert_eq!(sorted_keys_of(&["x100", "x20", "x1000"]), ["x20", "x100", "x1000"]);
