@@ -11,10 +11,14 @@ mod support;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use coordination_apiserver::etcd::Config;
+use coordination_apiserver::etcd::built_in::{BuiltInCommand, BuiltInEvent, BuiltInPort, Wanted};
+use mio::{Events, Poll, Token, Waker};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use support::eventually;
@@ -621,6 +625,35 @@ fn a_refused_lease_hides_no_written_lease() {
     create(&new("last"));
     eventually("the last Lease is written", || rig.built_in("last").is_some());
     assert!(!rig.server.log().contains("another client has written"), "{}", rig.server.log());
+}
+
+/// Goal: a canceled write ends before it has written all Leases. The next commands are carried out as usual.
+#[test]
+fn a_canceled_write_ends_early() {
+    const LEASES: usize = 5_000;
+    let Some(rig) = Rig::start("memory") else { return };
+    rig.register(true);
+    let mut poll = Poll::new().expect("a poll");
+    let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");
+    let config = Config { endpoints: vec![rig.etcd.url()], prefix: "/registry".into(), ..Config::default() };
+    let port = BuiltInPort::start(config, Arc::new(waker)).expect("a port");
+    let mut answer = || loop {
+        poll.poll(&mut Events::with_capacity(1), Some(Duration::from_secs(30))).expect("an event of the thread");
+        if let Some(event) = port.next() {
+            return event;
+        }
+    };
+    let lease = |number| Wanted { key: format!("{NAMESPACE}/l{number}"), value: Some(b"{}".to_vec()) };
+    let leases: Vec<_> = (0..LEASES).map(lease).collect();
+    let write = BuiltInCommand::Write { leases, is_complete: false, is_forced: false, api_service: None };
+    port.send(write.clone());
+    port.cancel();
+    assert!(matches!(answer(), BuiltInEvent::Failed { is_lost: false, .. }));
+    let last = format!("l{}", LEASES - 1);
+    assert_eq!(rig.built_in(&last), None);
+    port.send(write);
+    assert_eq!(answer(), BuiltInEvent::Written { overtaken: Vec::new() });
+    assert_eq!(rig.count_built_in(), LEASES);
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub(super) const COMPARED_PER_TURN: usize = 2_000;
 /// Copies Leases between the table and built-in storage at this replica, during a hand-over.
 #[derive(Debug)]
 pub(super) struct Worker {
-    port: BuiltInPort,
+    pub(super) port: BuiltInPort,
     /// State of the hand-over in the last call of [`Worker::work`].
     state: HandoverState,
     stage: Stage,
@@ -234,12 +234,13 @@ impl Worker {
         // An incremental read returns only the Leases that have changed in built-in storage since the last read. It
         // would miss Leases that only the table has changed since then, by writes of clients or by imports of another
         // replica.
-        self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
+        //
+        // A rollback that has given up may leave a Lease in built-in storage that clients have deleted at this server.
+        // Only a complete read finds such a Lease.
+        self.reads_all |= !self.is_working || state.phase == Some(Phase::Import) || state.step == Some(Step::Serving);
         self.is_working = true;
         self.imports.retry_refused();
-        if let Some(under_way) = &mut self.under_way {
-            under_way.is_stale = true;
-        }
+        self.end_command();
         self.discard();
         (self.stage_ms, self.feed_ms) = (0, 0);
     }
@@ -249,12 +250,19 @@ impl Worker {
         self.is_working = false;
         self.imports = Imports::default();
         self.discard();
-        if let Some(under_way) = &mut self.under_way {
-            under_way.is_stale = true;
-        }
+        self.end_command();
         // Discards a result that has already arrived. It would be outdated when this replica's worker is active again.
         while self.port.next().is_some() {
             self.under_way = None;
+        }
+    }
+
+    /// Makes the command under way stale. A write ends early: the next command must not wait until the thread has
+    /// written Leases that the new phase writes again.
+    fn end_command(&mut self) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.is_stale = true;
+            self.port.cancel();
         }
     }
 

@@ -160,12 +160,35 @@ fn a_new_phase_discards_the_leases_encoded_so_far() {
     assert!(is_acquired(&written(rig.turn(1)), "n/l0000"), "the feed");
     rig.answer_written();
     rig.ask_for(Phase::Freeze, None);
-    assert_eq!(rig.turn(1), Some(BuiltInCommand::Read { is_complete: false }));
-    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: false });
+    assert_eq!(rig.turn(1), READ_ALL);
+    rig.answer_empty();
     assert_eq!(rig.turn(1), None);
     let leases = written(rig.turn(1));
     assert_eq!(leases.len(), LEASES_PER_STEP);
     assert!(is_acquired(&leases, "n/l0000"));
+}
+
+/// Goal: after a rollback has given up, built-in storage soon gets each change again. Method: the write of all Leases is
+/// under way when the server serves again. Clients have deleted a Lease that built-in storage still has.
+#[test]
+fn a_new_phase_ends_a_write_under_way() {
+    let mut rig = Rig::new(1);
+    rig.ask_for(Phase::Freeze, None);
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.answer_empty();
+    assert_eq!(written(rig.turn(1)).len(), 1);
+    assert!(!rig.worker.port.is_canceled());
+    rig.ask_for(Phase::Serve, Some(Step::Serving));
+    assert_eq!(rig.turn(1), None);
+    assert!(rig.worker.port.is_canceled());
+    rig.answer_failed();
+    assert_eq!(written(rig.turn(500)).len(), 1, "the feed begins with all Leases");
+    assert!(!rig.worker.port.is_canceled(), "the feed is another write");
+    rig.answer_written();
+    assert_eq!(rig.turn(1_000), READ_ALL);
+    let stored = StoredLease { revision: 42, value: Vec::new() };
+    rig.answer(BuiltInEvent::Read { leases: [("n/deleted".to_owned(), Some(stored))].into(), is_complete: true });
+    assert_eq!(written(rig.turn(1_000)), [Wanted { key: "n/deleted".to_owned(), value: None }]);
 }
 
 /// Goal: built-in storage keeps the newest state of a Lease that changes while all Leases are encoded. Method: the

@@ -23,6 +23,7 @@ use crate::handover::ReadLeases;
 use crate::updates::{self, Updates};
 use mio::Waker;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use storage::BuiltInStorage;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -105,6 +106,8 @@ pub enum BuiltInEvent {
 pub struct BuiltInPort {
     commands: UnboundedSender<BuiltInCommand>,
     events: Updates<BuiltInEvent>,
+    /// Whether the thread must end its current write.
+    is_canceled: Arc<AtomicBool>,
     /// The thread that reads and writes built-in storage. A write in flight may take effect after this port is dropped,
     /// but only if both of its comparisons hold.
     _thread: Background,
@@ -119,14 +122,23 @@ impl BuiltInPort {
     pub fn start(config: Config, waker: Arc<Waker>) -> Result<Self, EngineError> {
         let (commands, received) = unbounded_channel();
         let (sender, events) = updates::queue(waker);
-        let serve = move || serve(config, received, move |event| sender.send(event));
-        Ok(Self { commands, events, _thread: Background::start("built-in", serve)? })
+        let is_canceled = Arc::<AtomicBool>::default();
+        let of_thread = Arc::clone(&is_canceled);
+        let serve = move || serve(config, received, of_thread, move |event| sender.send(event));
+        Ok(Self { commands, events, is_canceled, _thread: Background::start("built-in", serve)? })
     }
 
-    /// Sends a command. [`BuiltInPort::next`] returns the answer.
+    /// Sends a command. [`BuiltInPort::next`] returns the answer. Send the next command only after this answer.
     pub fn send(&self, command: BuiltInCommand) {
+        self.is_canceled.store(false, Ordering::Relaxed);
         // The channel is closed only after the thread has panicked. The thread's handle reports the panic.
         _ = self.commands.send(command);
+    }
+
+    /// Ends the current command early, if the command is a write. The thread completes the transactions in flight, and
+    /// writes no further Leases. The answer is then [`BuiltInEvent::Failed`].
+    pub fn cancel(&self) {
+        self.is_canceled.store(true, Ordering::Relaxed);
     }
 
     /// Returns the next event, if there is one.
@@ -140,18 +152,28 @@ impl BuiltInPort {
 impl BuiltInPort {
     /// Creates a port for tests, without access to built-in storage. Also returns the other ends of its queues.
     pub(crate) fn fake() -> (Self, UnboundedReceiver<BuiltInCommand>, updates::UpdateSender<BuiltInEvent>) {
+        let is_canceled = Arc::default();
         let (commands, received) = unbounded_channel();
         let poll = mio::Poll::new().expect("a poll");
         let waker = Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
         let (sender, events) = updates::queue(Arc::new(waker));
         let thread = Background::start("built-in", || async {}).expect("a thread");
-        (Self { commands, events, _thread: thread }, received, sender)
+        (Self { commands, events, is_canceled, _thread: thread }, received, sender)
+    }
+
+    pub(crate) fn is_canceled(&self) -> bool {
+        self.is_canceled.load(Ordering::Relaxed)
     }
 }
 
 /// Runs commands until the port is dropped.
-async fn serve(config: Config, mut commands: UnboundedReceiver<BuiltInCommand>, say: impl Fn(BuiltInEvent) -> bool) {
-    let open = || Client::new(config.clone()).map(BuiltInStorage::new);
+async fn serve(
+    config: Config,
+    mut commands: UnboundedReceiver<BuiltInCommand>,
+    is_canceled: Arc<AtomicBool>,
+    say: impl Fn(BuiltInEvent) -> bool,
+) {
+    let open = || Client::new(config.clone()).map(|client| BuiltInStorage::new(client, Arc::clone(&is_canceled)));
     let mut storage = open();
     while let Some(command) = commands.recv().await {
         let event = match &mut storage {

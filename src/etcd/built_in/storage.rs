@@ -10,6 +10,8 @@ use crate::etcd::messages::{
 use crate::handover::{ENCRYPTED, ReadLeases, StoredLease};
 use futures_util::future::join_all;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::Status;
 use twox_hash::XxHash3_64;
 
@@ -38,6 +40,8 @@ pub(super) struct BuiltInStorage {
     revision: u64,
     /// Whether the last complete read, or a read after it, has found a Lease that is encrypted at rest.
     is_encrypted: bool,
+    /// Whether the current write must end before its next transactions.
+    is_canceled: Arc<AtomicBool>,
 }
 
 /// A Lease as this process last saw it.
@@ -60,7 +64,7 @@ enum Done {
 }
 
 impl BuiltInStorage {
-    pub(super) fn new(client: Client) -> Self {
+    pub(super) fn new(client: Client, is_canceled: Arc<AtomicBool>) -> Self {
         let prefix = client.config().prefix.trim_end_matches('/').to_owned();
         Self {
             fence: Fence::new(&prefix),
@@ -69,6 +73,7 @@ impl BuiltInStorage {
             seen: HashMap::new(),
             revision: 0,
             is_encrypted: false,
+            is_canceled,
         }
     }
 
@@ -196,6 +201,9 @@ impl BuiltInStorage {
         let mut overtaken = Vec::new();
         let mut rest = wanted.as_slice();
         while !rest.is_empty() {
+            if self.is_canceled.load(Ordering::Relaxed) {
+                return Err(Failure::Refused(Status::cancelled("the worker needs this write no more")));
+            }
             let mut batches = Vec::new();
             while !rest.is_empty() && batches.len() < BATCHES_AT_ONCE {
                 let (batch, behind) = rest.split_at(batch_len(rest));
