@@ -168,8 +168,8 @@ fn a_new_phase_discards_the_leases_encoded_so_far() {
     assert!(is_acquired(&leases, "n/l0000"));
 }
 
-/// Goal: after a rollback has given up, built-in storage soon gets each change again. Method: the write of all Leases is
-/// under way when the server serves again. Clients have deleted a Lease that built-in storage still has.
+/// Goal: after a rollback has given up, built-in storage soon gets each change again. Method: the write of all Leases
+/// is under way when the server serves again. Clients have deleted a Lease that built-in storage still has.
 #[test]
 fn a_new_phase_ends_a_write_under_way() {
     let mut rig = Rig::new(1);
