@@ -559,20 +559,20 @@ impl Etcd {
         if let (Event::End(end), Some(Bug::BarrierSkipped)) = (&mut answer, self.bug) {
             *end = follower.delivered;
         }
-        let is_manifest = matches!(self.requests.get(&id), Some(Request { what: What::Commit(commit), .. }) if commit.manifest.is_some());
+        let commit = match self.requests.get(&id) {
+            Some(Request { what: What::Commit(commit), effect, .. }) => Some((&**commit, *effect)),
+            _ => None,
+        };
         let revision = match &answer {
             Event::Committed { revision, .. } => *revision,
             _ => 0,
         };
-        if let (Event::Committed { .. }, Some(Request { what: What::Commit(commit), effect, .. })) =
-            (&answer, self.requests.get(&id))
-        {
-            follower.known.learn(commit, *effect);
+        if let (Event::Committed { .. }, Some((commit, effect))) = (&answer, commit) {
+            follower.known.learn(commit, effect);
         }
         follower.follows |= matches!(&answer, Event::Entries(entries) if entries.is_empty());
         let mut heard = vec![(node, epoch, answer)];
-        if let (Some(Bug::OwnEntryEarly), Some(Request { what: What::Commit(commit), .. })) =
-            (self.bug, self.requests.get(&id))
+        if let (Some(Bug::OwnEntryEarly), Some((commit, _))) = (self.bug, commit)
             && let Some(payload) = &commit.append
             && let Some(position) = self.stored.keys.get(&name_of(payload))
             && follower.delivered.position.0 < *position
@@ -586,7 +586,7 @@ impl Etcd {
                 heard.push((node, epoch, Event::Delivered(vec![Entry { position: Position(position), payload }])));
             }
         }
-        if is_manifest {
+        if commit.is_some_and(|(commit, _)| commit.manifest.is_some()) {
             let held = follower.held.take().unwrap_or_default();
             let later = held.into_iter().filter(|manifest| manifest.revision > revision);
             heard.extend(later.map(|manifest| (node, epoch, Event::Replaced(manifest))));

@@ -64,7 +64,8 @@ fn simulate(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
     if args.log {
         let report = run(args.seed.unwrap_or_default(), options);
         out.write_all(report.log.as_bytes())?;
-        return Ok(status(report.complaints.is_empty()));
+        // A run with a deliberate bug succeeds if it finds the bug.
+        return Ok(status(report.complaints.is_empty() != args.bug.is_some()));
     }
     // A panic in a run becomes a complaint of the run's seed, so the panic hook prints nothing.
     panic::set_hook(Box::new(|_| {}));
@@ -132,13 +133,14 @@ fn check(options: Options, seeds: RangeInclusive<u64>, out: &mut impl Write) -> 
     Ok(status(failed.is_empty()))
 }
 
-fn status(is_clean: bool) -> ExitCode {
-    if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+fn status(is_success: bool) -> ExitCode {
+    if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
 
     /// A standard output whose reader has closed the pipe.
     struct Closed;
@@ -161,5 +163,15 @@ mod tests {
         let status = find(Options::default(), none, &mut out).expect("errors of the output are ignored");
         assert_eq!(status, ExitCode::FAILURE);
         assert!(out.flush().is_ok());
+    }
+
+    /// The server has a disk, so a deliberate bug of etcd has no effect.
+    #[test]
+    fn a_logged_run_that_misses_its_bug_fails() {
+        let words = "sim --seed 1 --log --storage disk --bug gap-not-noticed";
+        let args = Args::try_parse_from(words.split(' ')).expect("valid");
+        let mut out = Vec::new();
+        assert_eq!(simulate(&args, &mut out).expect("a vector takes all bytes"), ExitCode::FAILURE);
+        assert!(!out.is_empty(), "the log is printed");
     }
 }

@@ -70,6 +70,9 @@ impl Front {
                     *output = [head.as_bytes(), body].concat();
                 }
             }
+            Some(Bug::SpaceDenied) if output.starts_with(b"HTTP/1.1 201") => {
+                *output = b"HTTP/1.1 507 Insufficient Storage\r\nContent-Length: 0\r\n\r\n".to_vec();
+            }
             Some(Bug::StaleRead) if output.starts_with(b"HTTP/1.1 200") => {
                 let Some(request) = self.requests.remove(&link).filter(|request| request.starts_with(b"GET")) else {
                     return;

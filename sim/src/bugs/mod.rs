@@ -70,6 +70,8 @@ pub enum Bug {
     GapNotNoticed,
     /// A start of a replica skips the first entry after its snapshot.
     FirstEntrySkipped,
+    /// A replica answers successful creations with 507, as if etcd were full.
+    SpaceDenied,
 }
 
 /// All deliberate bugs: the bug, its name on the command line, and the faulty behaviour.
@@ -114,6 +116,7 @@ pub const ALL: &[(Bug, &str, &str)] = &[
     (Bug::DuplicateApplied, "duplicate-applied", "an entry that arrives a second time is applied again"),
     (Bug::GapNotNoticed, "gap-not-noticed", "an entry that the watch lost is not detected"),
     (Bug::FirstEntrySkipped, "first-entry-skipped", "a start skips the first entry after its snapshot"),
+    (Bug::SpaceDenied, "space-denied", "a successful creation is answered as if etcd were full"),
 ];
 
 /// Positions of the entries that [`Bug::LastEntryForgotten`] hides. They stay hidden at all later starts of the server.
@@ -121,7 +124,8 @@ pub const ALL: &[(Bug, &str, &str)] = &[
 pub struct Memory(Arc<Mutex<BTreeSet<u64>>>);
 
 impl Bug {
-    /// Whether the bug is in etcd or in the connection to etcd. Only a run with replicas can find it.
+    /// Whether the bug is of a replica, of etcd, or of the connection between them. The search for such a bug needs
+    /// runs with replicas.
     #[must_use]
     pub fn is_of_etcd(self) -> bool {
         matches!(
@@ -136,6 +140,7 @@ impl Bug {
                 | Self::DuplicateApplied
                 | Self::GapNotNoticed
                 | Self::FirstEntrySkipped
+                | Self::SpaceDenied
         )
     }
 

@@ -210,4 +210,10 @@ impl History {
             op.key = key;
         }
     }
+
+    /// Returns the requests that write a `renewTime`, each by this time.
+    #[must_use]
+    pub fn by_tag(&self) -> BTreeMap<u64, &Op> {
+        self.ops.iter().filter(|op| op.tag > 0).map(|op| (op.tag, op)).collect()
+    }
 }

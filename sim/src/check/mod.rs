@@ -18,8 +18,9 @@ use timeline::Timeline;
 #[must_use]
 pub fn check(history: &History) -> Vec<String> {
     let mut complaints = [&history.stalls[..], &history.complaints].concat();
-    let timeline = Timeline::of(history, &mut complaints);
-    writes::check(history, &timeline, &mut complaints);
+    let by_tag = history.by_tag();
+    let timeline = Timeline::of(history, &by_tag, &mut complaints);
+    writes::check(history, &timeline, &by_tag, &mut complaints);
     reads::check(history, &timeline, &mut complaints);
     feeds::check(history, &timeline, &mut complaints);
     leaders::check(history, &mut complaints);

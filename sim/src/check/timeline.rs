@@ -33,7 +33,7 @@ pub(super) struct Timeline {
 
 impl Timeline {
     /// Builds the timeline of a history. Adds contradictions between observations to `complaints`.
-    pub(super) fn of(history: &History, complaints: &mut Vec<String>) -> Self {
+    pub(super) fn of(history: &History, by_tag: &BTreeMap<u64, &Op>, complaints: &mut Vec<String>) -> Self {
         let mut found: BTreeMap<u64, Entry> = BTreeMap::new();
         let mut see = |key: &Key, state: &State, is_deleted: bool, at_us: u64| {
             let entry = found.entry(state.version).or_insert_with(|| Entry {
@@ -74,7 +74,7 @@ impl Timeline {
         let whole = history.feeds.iter().filter(|feed| feed.namespace.is_none());
         timeline.covered = whole.map(|feed| (feed.start, feed.seen)).collect();
         timeline.merge();
-        timeline.set_sent(history, complaints);
+        timeline.set_sent(history, by_tag, complaints);
         timeline
     }
 
@@ -92,8 +92,7 @@ impl Timeline {
 
     /// Sets `sent_us` of each version: the send time of the earliest request that can have caused it. For a deletion,
     /// the response of the deleting request can also lower `known_us`.
-    fn set_sent(&mut self, history: &History, complaints: &mut Vec<String>) {
-        let by_tag: BTreeMap<u64, &Op> = history.ops.iter().filter(|op| op.tag > 0).map(|op| (op.tag, op)).collect();
+    fn set_sent(&mut self, history: &History, by_tag: &BTreeMap<u64, &Op>, complaints: &mut Vec<String>) {
         let deletions: Vec<&Op> = history
             .ops
             .iter()

@@ -6,11 +6,10 @@ use super::timeline::{Entry, Timeline, named};
 use std::collections::BTreeMap;
 
 /// Adds to `complaints` the faults that the writes in the history show.
-pub(super) fn check(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
-    let by_tag: BTreeMap<u64, &Op> = history.ops.iter().filter(|op| op.tag > 0).map(|op| (op.tag, op)).collect();
-    check_authors(timeline, &by_tag, complaints);
+pub(super) fn check(history: &History, timeline: &Timeline, by_tag: &BTreeMap<u64, &Op>, complaints: &mut Vec<String>) {
+    check_authors(timeline, by_tag, complaints);
     for key in timeline.chains.keys() {
-        check_chain(timeline, key, &by_tag, complaints);
+        check_chain(timeline, key, by_tag, complaints);
     }
     check_order(timeline, complaints);
     check_answers(history, complaints);
@@ -115,7 +114,7 @@ fn check_order(timeline: &Timeline, complaints: &mut Vec<String>) {
     }
 }
 
-/// Time after the disk or etcd has space again in which writes may still be refused as full, in microseconds.
+/// Time after the disk has space again in which writes may still be refused as full, in microseconds.
 const FULL_FELT_US: u64 = 5_000_000;
 
 fn check_answers(history: &History, complaints: &mut Vec<String>) {
@@ -128,6 +127,7 @@ fn check_answers(history: &History, complaints: &mut Vec<String>) {
                 complaints
                     .push(format!("the answer to a write of {name} shows another state, of version {}", state.version));
             }
+            // With replicas, a 507 is recorded as an unknown outcome. `Client` checks whether etcd has been full.
             (Outcome::Refused(507), kind) => {
                 let is_full =
                     |(from_us, until_us): &(u64, u64)| *from_us <= op.done_us && op.sent_us <= until_us + FULL_FELT_US;

@@ -92,6 +92,11 @@ impl Http {
     ) -> Result<Response, Lost> {
         let end_us = context.now_us() + within_us;
         let head = self.send(context, request, end_us).await?;
+        self.response(context, head, end_us).await
+    }
+
+    /// Receives the body of a response whose head has arrived.
+    async fn response(&mut self, context: &Context, head: Head, end_us: u64) -> Result<Response, Lost> {
         let body = match head.length {
             Some(length) => {
                 self.fill(context, length, end_us).await?;
@@ -120,13 +125,10 @@ impl Http {
         let end_us = context.now_us() + within_us;
         let request = Request { method: "GET", target, content_type: "", body: "" };
         let head = self.send(context, &request, end_us).await?;
-        let Some(length) = head.length else { return Ok(Response { status: head.status, body: Vec::new() }) };
-        self.fill(context, length, end_us).await?;
-        let body = self.buffer.drain(..length).collect();
-        if head.closes {
-            self.close(context);
+        if head.length.is_none() {
+            return Ok(Response { status: head.status, body: Vec::new() });
         }
-        Ok(Response { status: head.status, body })
+        self.response(context, head, end_us).await
     }
 
     /// Waits for the next event of a watch, until `end_us` at the latest. `partial` stores an event that is incomplete

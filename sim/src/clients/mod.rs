@@ -96,28 +96,26 @@ impl Client {
 
     /// Sends a GET of a Lease.
     pub async fn get(&mut self, key: &Key) -> Answer {
-        let target = lease::path(key);
-        let op = self.begin(Kind::Get, key.clone(), 0, Base::Any);
-        let request = Request { method: "GET", target: &target, content_type: "", body: "" };
-        self.finish(op, &request).await
+        self.ask("GET", &lease::path(key), Kind::Get, key.clone()).await
     }
 
     /// Sends a DELETE of a Lease. `options` is empty, or requests a dry run.
     pub async fn delete(&mut self, key: &Key, options: &str) -> Answer {
         let target = format!("{}{options}", lease::path(key));
         let kind = if options.is_empty() { Kind::Delete } else { Kind::Dry };
-        let op = self.begin(kind, key.clone(), 0, Base::Any);
-        let request = Request { method: "DELETE", target: &target, content_type: "", body: "" };
-        self.finish(op, &request).await
+        self.ask("DELETE", &target, kind, key.clone()).await
     }
 
     /// Sends a DELETE of all Leases in a namespace.
     pub async fn delete_collection(&mut self, namespace: &str) -> Answer {
-        let target = lease::collection(namespace);
         let key = Key { namespace: namespace.to_owned(), name: String::new() };
-        let op = self.begin(Kind::DeleteCollection, key, 0, Base::Any);
-        let request = Request { method: "DELETE", target: &target, content_type: "", body: "" };
-        self.finish(op, &request).await
+        self.ask("DELETE", &lease::collection(namespace), Kind::DeleteCollection, key).await
+    }
+
+    /// Sends a request without a body.
+    async fn ask(&mut self, method: &str, target: &str, kind: Kind, key: Key) -> Answer {
+        let op = self.begin(kind, key, 0, Base::Any);
+        self.finish(op, &Request { method, target, content_type: "", body: "" }).await
     }
 
     async fn write(
@@ -155,7 +153,16 @@ impl Client {
         let outcome = match outcome(&answer) {
             // A replica repeats a command that got no response from etcd. If etcd refuses the repeated command as full,
             // the first one may still take effect.
-            Outcome::Refused(507) if self.context.sim.swarm.replicas > 0 => Outcome::Unknown,
+            Outcome::Refused(507) if self.context.sim.swarm.replicas > 0 => {
+                let mut history = self.context.sim.history.borrow_mut();
+                // A replica that was paused or cut off from etcd may send a 507 long after etcd has space again. So the
+                // end of a full period is not checked.
+                if history.full.is_empty() {
+                    let Request { method, target, .. } = request;
+                    history.complaints.push(format!("{method} {target} found no space, but etcd had not been full"));
+                }
+                Outcome::Unknown
+            }
             outcome => outcome,
         };
         if let Answer::Refused(status) = &answer {
