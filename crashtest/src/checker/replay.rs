@@ -176,10 +176,16 @@ impl Checker {
             let text = format!("{}: but the version before was {}", explain::op(op), before.seen.version);
             self.complain(Kind::Precondition, text);
         }
-        if state.known < op.begin {
-            self.complain(Kind::Invented, format!("{told}: seen before its write was sent; {}", explain::op(op)));
-        }
+        self.check_sent(state, op);
         op.begin
+    }
+
+    /// Checks that the request that made a state was sent before the state was seen.
+    fn check_sent(&mut self, state: &State, op: &Op) {
+        if state.known < op.begin {
+            let told = explain::state(&state.seen);
+            self.complain(Kind::Invented, format!("{told}: seen before its request was sent; {}", explain::op(op)));
+        }
     }
 
     fn follow_deletion(&mut self, state: &mut State, before: Option<u64>, writers: &mut Writers<'_>) -> Nanos {
@@ -195,14 +201,18 @@ impl Checker {
                 let text = format!("{}: but the version before was {before:?}", explain::op(op));
                 self.complain(Kind::Precondition, text);
             }
+            self.check_sent(state, op);
             writers.used.insert(op.id);
             state.known = state.known.min(op.end);
             return op.begin;
         }
-        let fits = |op: &&Op| match op.action {
-            Action::Delete { from, .. } => from.is_none() || from == before,
-            Action::DeleteCollection(space) => space == seen.key.space && op.begin < state.known,
-            _ => false,
+        let fits = |op: &&Op| {
+            let is_of = match op.action {
+                Action::Delete { from, .. } => from.is_none() || from == before,
+                Action::DeleteCollection(space) => space == seen.key.space,
+                _ => false,
+            };
+            is_of && op.begin <= state.known
         };
         let candidates = deletions.iter().chain(&writers.collections).copied().filter(fits);
         let Some(begin) = candidates.map(|op| op.begin).min() else {

@@ -137,6 +137,13 @@ fn an_invented_state_is_found() {
     assert_found(Kind::Invented, |history| history.op(2).client = 1);
     // The broken history: operation 6 was sent at 126, but an event at 125 shows its effect.
     assert_found(Kind::Invented, |history| history.op(6).begin = 126);
+    // The broken history: operation 5 was sent at 102, but an event at 101 shows its effect.
+    for outcome in [Outcome::Deleted, Outcome::Unknown] {
+        assert_found(Kind::Invented, |history| {
+            let deletion = history.op(5);
+            (deletion.begin, deletion.end, deletion.outcome) = (102, 110, outcome);
+        });
+    }
     // The broken history: operation 6 took effect twice, at the versions 15 and 16.
     assert_found(Kind::Invented, |history| {
         let again = seen(A, 16, 6, 2);
