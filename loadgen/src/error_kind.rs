@@ -1,6 +1,7 @@
-//! The kinds of error in the results.
+//! The kinds of error in the results, and excerpts for their messages.
 
 use coordination_apiserver::http2::ErrorCode;
+use std::borrow::Cow;
 
 /// The kinds of errors in the results, of requests, watches and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,3 +39,11 @@ impl ErrorKind {
         }
     }
 }
+
+/// Returns the start of a response's body or of an event, for an error message.
+pub(crate) fn excerpt(body: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(body.get(..EXCERPT_BYTES_MAX).unwrap_or(body))
+}
+
+/// Maximum length of a response's body or of an event in an error message, in bytes.
+pub(crate) const EXCERPT_BYTES_MAX: usize = 300;

@@ -5,7 +5,7 @@
 //! argument.
 
 use crate::check::{Checker, Shown, Violation};
-use crate::error_kind::ErrorKind;
+use crate::error_kind::{ErrorKind, excerpt};
 use crate::http::Request;
 use crate::node::{self, Form, Next, Node, Outcome, Step};
 use crate::object::{self, Fields, Template};
@@ -180,7 +180,7 @@ impl Fleet {
                 if status >= 500 && matches!(flight.step, Step::Put | Step::Post) {
                     self.set_uncertain(flight.node);
                 }
-                self.fail(flight, ErrorKind::Status(status), &String::from_utf8_lossy(cut(body)));
+                self.fail(flight, ErrorKind::Status(status), &excerpt(body));
             }
         }
         self.after(flight, Outcome::Status(status), now)
@@ -243,7 +243,7 @@ impl Fleet {
             if matches!(flight.step, Step::Put | Step::Post) {
                 self.set_uncertain(flight.node);
             }
-            return self.fail(flight, ErrorKind::Malformed, &String::from_utf8_lossy(cut(body)));
+            return self.fail(flight, ErrorKind::Malformed, &excerpt(body));
         };
         let Shown { fields, form } = shown;
         let Some(node) = self.nodes.get_mut(flight.node as usize) else { return };
@@ -417,13 +417,6 @@ impl Fleet {
     }
 }
 
-/// Returns the start of a body, for an error message.
-fn cut(body: &[u8]) -> &[u8] {
-    body.get(..WORDS_BYTES_MAX).unwrap_or(body)
-}
-
-/// Maximum length of a response's body in an error message, in bytes.
-const WORDS_BYTES_MAX: usize = 300;
 /// Maximum number of templates (texts that the Leases of many nodes share). The Leases of one run have fewer different
 /// texts.
 const TEMPLATES_MAX: usize = 16;

@@ -119,6 +119,7 @@ impl Probe {
             }
             Verdict::GoOn
         })?;
+        self.link.expire(now, |asked_at| asked_at)?;
         if now >= self.next && self.link.has_room() {
             let request = Request { method: "GET", target: "/metrics", body: None };
             if self.link.send(origin, &request, now) {
@@ -151,6 +152,12 @@ const AGE_MAX_NS: u64 = 2 * INTERVAL_NS;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Args;
+    use crate::link::{SCRATCH_BYTES, TIMEOUT_NS};
+    use crate::origin::MediaType;
+    use crate::reactor::Reactor;
+    use clap::Parser as _;
+    use std::net::TcpListener;
 
     #[test]
     fn the_cpu_time_is_parsed_from_the_metrics() {
@@ -183,6 +190,24 @@ mod tests {
         assert_eq!(probes.share(INTERVAL_NS + AGE_MAX_NS), Some(0.75));
         probes.probes[0].account.note(Some(1.5), 2 * INTERVAL_NS);
         assert_eq!(probes.share(INTERVAL_NS + AGE_MAX_NS + 1), None);
+    }
+
+    /// The server never answers, because it accepts no connection. The kernel accepts the connection on its behalf.
+    #[test]
+    fn an_overdue_scrape_frees_its_connection() {
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let url = format!("http://{}", silent.local_addr().expect("an address"));
+        let args = Args::try_parse_from(["loadgen", "--server", &url, "--http1"]).expect("valid flags");
+        let targets = Target::of_args(&args.server, MediaType::Json).expect("a target");
+        let mut reactor = Reactor::new(1).expect("a reactor");
+        let (mut probes, mut scratch) = (Probes::new(1, 0), vec![0; SCRATCH_BYTES]);
+        while probes.probes[0].link.len() == 0 {
+            probes.run(&targets, reactor.registry(), &mut scratch, 0);
+            let until = reactor.now() + 10_000_000;
+            reactor.wait(until, |index, event| probes.handle_readiness(index, event)).expect("a wait");
+        }
+        probes.run(&targets, reactor.registry(), &mut scratch, TIMEOUT_NS + 1);
+        assert_eq!(probes.probes[0].link.len(), 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! *due*. A delay by the server or by the generator therefore shows in the latencies of all requests that it delayed.
 
 use crate::error_kind::ErrorKind;
+use crate::figures::counted;
 use crate::latencies::Latencies;
 use crate::operation::Operation;
 use coordination_apiserver::cli::one_line;
@@ -139,28 +140,22 @@ impl Recorder {
 
     /// Counts `number` operations that ended at `now`. Their latencies are recorded separately.
     pub(crate) fn count(&mut self, operation: Operation, number: u64, now: u64) {
-        let counts = self.is_measured(now) || self.always.contains(&operation);
-        if let Some(total) = self.totals.get_mut(operation as usize).filter(|_| counts) {
-            total.answered += number;
-        }
-        if let Some(second) = &mut self.second
-            && let Some(count) = second.counts.get_mut(operation as usize)
-        {
-            count.answered += number;
-        }
+        let is_measured = self.is_measured(now);
+        self.counts_of(operation, is_measured).for_each(|count| count.answered += number);
     }
 
     /// Records a latency, in nanoseconds. `is_measured` is true if the latency belongs to the measured time.
     pub(crate) fn latency(&mut self, operation: Operation, ns: u64, is_measured: bool) {
-        let counts = is_measured || self.always.contains(&operation);
-        if let Some(total) = self.totals.get_mut(operation as usize).filter(|_| counts) {
-            total.latencies.record(ns);
-        }
-        if let Some(second) = &mut self.second
-            && let Some(count) = second.counts.get_mut(operation as usize)
-        {
-            count.latencies.record(ns);
-        }
+        self.counts_of(operation, is_measured).for_each(|count| count.latencies.record(ns));
+    }
+
+    /// Returns the counts to which a result of the operation is added: those of the current second, and the totals if
+    /// the result belongs to them.
+    fn counts_of(&mut self, operation: Operation, is_measured: bool) -> impl Iterator<Item = &mut Count> {
+        let is_in_total = is_measured || self.always.contains(&operation);
+        let total = self.totals.get_mut(operation as usize).filter(|_| is_in_total);
+        let second = self.second.as_mut().and_then(|second| second.counts.get_mut(operation as usize));
+        total.into_iter().chain(second)
     }
 
     /// Records that the event loop processes a request due at `due`. `late_ns` is the generator's own delay of the
@@ -229,6 +224,12 @@ impl Recorder {
     /// Returns the number of requests that had to wait for room on a connection.
     pub(crate) fn crowded_count(&self) -> u64 {
         self.crowded
+    }
+
+    /// Returns a clause about the requests that had to wait for room on a connection; `None` if there are none.
+    pub(crate) fn crowded_words(&self) -> Option<String> {
+        let waited = "waited for room: the server was too slow, or --connections or --streams too low";
+        (self.crowded > 0).then(|| format!("{} {waited}", counted(self.crowded, "request")))
     }
 
     /// Returns the number of errors of the whole run, by operation and kind.

@@ -153,12 +153,8 @@ impl Outcome for Results {
         if let Some(memory) = timing.server_memory {
             _ = writeln!(out, "Server: {} KiB resident, at most {} KiB.", memory.resident_kib, memory.peak_kib);
         }
-        if recorder.crowded_count() > 0 {
-            _ = writeln!(
-                out,
-                "{} waited for room: the server was too slow, or --connections or --streams too low.",
-                counted(recorder.crowded_count(), "request")
-            );
+        if let Some(words) = recorder.crowded_words() {
+            _ = writeln!(out, "{words}.");
         }
         _ = writeln!(out, "\nerrors: {}", recorder.errors_count());
         for ((operation, kind), count) in recorder.errors() {

@@ -8,6 +8,8 @@ pub(crate) struct Ring {
     step: u32,
     /// Number of Leases in the share.
     len: u32,
+    /// Distance of two consecutive Leases in the rounds of [`next_taken`](Self::next_taken), in Leases of the share.
+    stride: u64,
     /// Number of Leases that the current round has returned or passed over.
     turn: u32,
 }
@@ -16,7 +18,8 @@ impl Ring {
     /// Creates the share of the connection with number `connection`, if `connections` connections share `leases`
     /// Leases.
     pub(crate) fn new(connection: u32, connections: u32, leases: u32) -> Self {
-        Self { first: connection, step: connections, len: (leases - connection).div_ceil(connections), turn: 0 }
+        let len = (leases - connection).div_ceil(connections);
+        Self { first: connection, step: connections, len, stride: stride(len.into()), turn: 0 }
     }
 
     /// Returns the number of Leases in the share.
@@ -47,11 +50,13 @@ impl Ring {
         Some(lease)
     }
 
-    /// Returns the next Lease that `begin` accepts, in endless rounds over the share. At most [`PASSED_OVER_MAX`] are
-    /// tried.
+    /// Returns the next Lease that `begin` accepts, in endless rounds over the share. A round has every Lease once.
+    /// Consecutive Leases of a round are far apart in the share. At most [`PASSED_OVER_MAX`] Leases are tried.
     pub(crate) fn next_taken(&mut self, mut begin: impl FnMut(u32) -> bool) -> Option<u32> {
         for _ in 0..self.len.min(PASSED_OVER_MAX) {
-            let lease = self.first + place(self.turn, self.len) * self.step;
+            let place = u64::from(self.turn) * self.stride % u64::from(self.len);
+            // The place is less than the length.
+            let lease = self.first + u32::try_from(place).unwrap_or(0) * self.step;
             self.turn = (self.turn + 1) % self.len;
             if begin(lease) {
                 return Some(lease);
@@ -61,21 +66,18 @@ impl Ring {
     }
 }
 
-/// Returns the `turn`th place of a round over a ring of `ring_len` places. A round has every place once. For most
-/// lengths, consecutive places are far apart, so that consecutive requests are not for neighbouring Leases.
-fn place(turn: u32, ring_len: u32) -> u32 {
-    let place = u64::from(turn) * stride(ring_len) % u64::from(ring_len.max(1));
-    // The place is less than the length.
-    u32::try_from(place).unwrap_or(0)
+/// Returns a stride of about 61.8 % of the length (the golden section) that has no common divisor with the length. So a
+/// round has every Lease once, and Leases of a few consecutive turns are far apart.
+fn stride(len: u64) -> u64 {
+    let golden = (len * 618 / 1_000).max(1);
+    (golden..).find(|&stride| common_divisor(stride, len) == 1).unwrap_or(1)
 }
 
-/// Returns a step that has no common divisor with the length of the ring.
-fn stride(ring_len: u32) -> u64 {
-    STRIDES.into_iter().find(|&stride| !u64::from(ring_len).is_multiple_of(stride)).unwrap_or(1)
+/// Returns the greatest common divisor of two numbers.
+fn common_divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { common_divisor(other, one % other) }
 }
 
-/// Possible steps of a round, which are prime numbers.
-const STRIDES: [u64; 3] = [7_919, 104_729, 611_953];
 /// Maximum number of Leases that are tried in search of a Lease without a request in flight.
 const PASSED_OVER_MAX: u32 = 64;
 
@@ -84,11 +86,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_visits_every_place_once() {
-        for len in [1, 2, 100, 7_919, 2 * 7_919, 15_625] {
-            let mut places: Vec<u32> = (0..len).map(|turn| place(turn, len)).collect();
-            places.sort_unstable();
-            assert!(places.into_iter().eq(0..len), "{len}");
+    fn a_round_has_every_lease_once_and_no_neighbours_in_turn() {
+        for len in [1, 2, 100, 1_320, 3_960, 7_918, 7_919, 7_920, 15_625] {
+            let mut ring = Ring::new(0, 1, len);
+            let mut leases: Vec<u32> = (0..len).filter_map(|_| ring.next_taken(|_| true)).collect();
+            let is_near = |pair: &[u32]| {
+                let distance = pair[0].abs_diff(pair[1]);
+                distance.min(len - distance) <= len / 4
+            };
+            assert!(len < 100 || !leases.windows(2).any(is_near), "{len}");
+            leases.sort_unstable();
+            assert!(leases.into_iter().eq(0..len), "{len}");
         }
     }
 

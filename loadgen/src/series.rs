@@ -96,6 +96,7 @@ mod tests {
     use crate::error_kind::ErrorKind;
     use crate::operation::Operation;
     use crate::span::Sample;
+    use crate::span::tests::second;
 
     #[test]
     fn a_line_has_the_time_the_operation_and_the_latencies() {
@@ -103,15 +104,7 @@ mod tests {
             Sample { operation: Operation::Renew, count: 3, errors: vec![], ms: Some([0.06, 0.07, 0.08, 0.09, 1.5]) },
             Sample { operation: Operation::Read, count: 0, errors: vec![(ErrorKind::Status(500), 2)], ms: None },
         ];
-        let span = Span {
-            since: 2_500_000_000,
-            until: 3_500_000_000,
-            phase: "measuring",
-            is_measured: true,
-            samples,
-            server_share: Some(0.25),
-            generator_share: 0.5,
-        };
+        let span = Span { server_share: Some(0.25), ..second(2_500_000_000, samples) };
         let text = |line: Line| serde_json::to_string(&line).expect("JSON");
         let lines: Vec<String> = lines(&span, 1_700_000_000_000_000).map(text).collect();
         let expected = concat!(
@@ -128,16 +121,7 @@ mod tests {
         let Ok(file) = File::options().write(true).open("/dev/full") else { return };
         let mut series = Series::new("/dev/full".into(), file);
         let sample = Sample { operation: Operation::Renew, count: 0, errors: vec![], ms: None };
-        let span = Span {
-            since: 0,
-            until: 1,
-            phase: "measuring",
-            is_measured: true,
-            samples: vec![sample],
-            server_share: None,
-            generator_share: 0.0,
-        };
-        series.write(&span, 0);
+        series.write(&second(0, vec![sample]), 0);
         let words = series.finish().expect_err("it is full");
         assert!(words.starts_with("cannot write /dev/full: "), "{words}");
     }

@@ -44,3 +44,21 @@ impl Span {
         self.samples.iter().find(|sample| sample.operation == operation)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Returns a second of the measured time. `since` is in nanoseconds.
+    pub(crate) fn second(since: u64, samples: Vec<Sample>) -> Span {
+        Span {
+            since,
+            until: since + 1_000_000_000,
+            phase: "measuring",
+            is_measured: true,
+            samples,
+            server_share: None,
+            generator_share: 0.5,
+        }
+    }
+}

@@ -4,7 +4,7 @@
 //! This module owns the connection, and the progress of the one request that each watcher has. [`Watcher`] chooses the
 //! requests and parses the responses. The fleet, which owns all nodes, passes events and lists to the checks.
 
-use crate::error_kind::ErrorKind;
+use crate::error_kind::{ErrorKind, excerpt};
 use crate::fleet::{Fleet, REFUSALS_MAX};
 use crate::http::{Bodies, Broken, Request, Told, Verdict};
 use crate::link::{Link, TIMED_OUT, backoff_ns};
@@ -206,7 +206,7 @@ impl Seat {
                 None => self.fail(fleet, ErrorKind::Malformed, "the response is no list of Leases", now),
             },
             _ => {
-                let words: String = String::from_utf8_lossy(&self.body).chars().take(WORDS_MAX).collect();
+                let words = excerpt(&self.body).into_owned();
                 self.fail(fleet, ErrorKind::Status(status), &words, now);
             }
         }
@@ -238,8 +238,6 @@ impl Seat {
 const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Time from a failure to the next attempt, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// Maximum length of a response's body in an error message, in characters.
-const WORDS_MAX: usize = 300;
 
 #[cfg(test)]
 mod tests {

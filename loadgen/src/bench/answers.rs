@@ -8,7 +8,7 @@ use super::lane::{Ask, Notes, Tag};
 use super::lease::{self, Leases};
 use super::list::items_in;
 use super::tally::Tally;
-use crate::error_kind::ErrorKind;
+use crate::error_kind::{ErrorKind, excerpt};
 use crate::http::Told;
 use crate::node;
 use crate::operation::Operation;
@@ -105,7 +105,7 @@ impl Work {
             _ => {
                 self.done += 1;
                 self.doubt(tag);
-                let words = || String::from_utf8_lossy(body.get(..WORDS_BYTES_MAX).unwrap_or(body)).into_owned();
+                let words = || excerpt(body).into_owned();
                 return self.tally.recorder.failed(operation, ErrorKind::Status(status), words);
             }
         };
@@ -165,9 +165,6 @@ impl Work {
         }
     }
 }
-
-/// Maximum length of a response's body in an error message, in bytes.
-const WORDS_BYTES_MAX: usize = 300;
 
 #[cfg(test)]
 mod tests {

@@ -162,12 +162,8 @@ impl Outcome for Report {
                 "generator: 99 % of the requests that found room sent within {ms:.2} ms after they were due"
             );
         }
-        if recorder.crowded_count() > 0 {
-            _ = writeln!(
-                out,
-                "{} waited for room: the server was too slow, or --connections or --streams too low",
-                counted(recorder.crowded_count(), "request")
-            );
+        if let Some(words) = recorder.crowded_words() {
+            _ = writeln!(out, "{words}");
         }
         _ = writeln!(out, "errors: {}, violations: {}", recorder.errors_count(), tally.violations());
         for words in tally.first() {

@@ -3,7 +3,7 @@
 
 use super::lease::Leases;
 use super::tally::Tally;
-use crate::error_kind::ErrorKind;
+use crate::error_kind::{EXCERPT_BYTES_MAX, ErrorKind, excerpt};
 use crate::http::{Bodies, Broken, Request, Told, Verdict};
 use crate::link::Link;
 use crate::node;
@@ -168,7 +168,7 @@ impl WatchLane {
                 }
                 Told::Answer { status, body, end } => {
                     // An error message quotes only the start of the response's body.
-                    let room = WORDS_BYTES_MAX - seat.partial.len().min(WORDS_BYTES_MAX);
+                    let room = EXCERPT_BYTES_MAX - seat.partial.len().min(EXCERPT_BYTES_MAX);
                     seat.partial.extend_from_slice(body.get(..room).unwrap_or(body));
                     end.then(|| (ErrorKind::Status(status), seat.refused_words(status)))
                 }
@@ -221,7 +221,7 @@ impl Seat {
         let is_change = kind.starts_with(b"MODIFIED") || kind.starts_with(b"ADDED");
         let version = digits.and_then(object::parse_version).filter(|_| is_change || kind.starts_with(b"BOOKMARK"));
         let Some(version) = version else {
-            heard.wrong.push(String::from_utf8_lossy(line.get(..WORDS_BYTES_MAX).unwrap_or(line)).into_owned());
+            heard.wrong.push(excerpt(line).into_owned());
             return;
         };
         if version <= *last && is_change {
@@ -268,8 +268,6 @@ pub(super) fn watch_target(collection: &str, name: Option<u32>, from: u64) -> St
 /// watchers did, the generator would use too much processor time. Over HTTP/1.1 each connection has one watcher, so all
 /// watchers parse their events.
 const LOOKS_EVERY: usize = 8;
-/// Maximum length of a response's body or of an event in an error message, in bytes.
-const WORDS_BYTES_MAX: usize = 300;
 
 #[cfg(test)]
 mod tests {

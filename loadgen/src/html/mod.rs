@@ -471,6 +471,7 @@ mod tests {
     use super::*;
     use crate::error_kind::ErrorKind;
     use crate::recorder::Recorder;
+    use crate::span::tests::second;
     use crate::timeline::History;
     use crate::usage::Window;
 
@@ -502,15 +503,7 @@ mod tests {
     fn span(since_s: u64, ms: Option<[f64; 5]>, errors: u64) -> Span {
         let errors = if errors > 0 { vec![(ErrorKind::Status(500), errors)] } else { vec![] };
         let sample = Sample { operation: Operation::Renew, count: u64::from(ms.is_some()), errors, ms };
-        Span {
-            since: since_s * 1_000_000_000,
-            until: (since_s + 1) * 1_000_000_000,
-            phase: "measuring",
-            is_measured: true,
-            samples: vec![sample],
-            server_share: None,
-            generator_share: 0.5,
-        }
+        second(since_s * 1_000_000_000, vec![sample])
     }
 
     #[test]
