@@ -23,8 +23,8 @@ const (
 	// Time in which a kube-controller-manager starts its controllers. If kube-apiserver fails meanwhile, the
 	// kube-controller-manager exits.
 	controllersStart = 6 * time.Second
-	// Number of restarts of kube-apiserver for each leader that may be lost in a short restart (shortRestart). In
-	// earlier runs, none of 10 leaders was lost (docs/known-problems.md).
+	// Number of restarts of kube-apiserver for each leader that may be lost in a short restart (shortRestart). With
+	// fewer restarts, no leader may be lost. In earlier runs, none of 10 leaders was lost (docs/known-problems.md).
 	lostShare = 5
 )
 
