@@ -316,7 +316,7 @@ enum Cause {
     AuthorityKeyMissing(PathBuf),
     #[error("a certificate issued with this authority does not verify: {0}")]
     CannotIssue(rustls::Error),
-    #[error("the certificate authority expired on {}; move its folder away to start with a new one", .0.date())]
+    #[error("the certificate authority expired on {}; move this file away to have a new one made", .0.date())]
     Expired(OffsetDateTime),
     #[error("cannot use this folder for certificates: {0}")]
     Folder(io::Error),

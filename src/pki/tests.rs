@@ -327,6 +327,19 @@ fn a_non_ca_or_expired_ca_certificate_is_refused() {
     assert!(folder.ensure().expect_err("an error").to_string().contains("the certificate authority expired on"));
 }
 
+/// By default, the folder also contains the store. So the error names only the CA's file, which the user moves away.
+#[test]
+fn an_expired_ca_is_replaced_after_its_file_is_moved_away() {
+    let folder = Folder::new();
+    own_authority(&folder, |params| params.not_after = OffsetDateTime::now_utc() - time::Duration::days(1));
+    let error = folder.ensure().expect_err("an error").to_string();
+    assert!(error.contains("ca.crt: ") && error.contains("move this file away"), "{error}");
+    let key = fs::read(folder.file("ca.key")).expect("read");
+    fs::remove_file(folder.file("ca.crt")).expect("removed");
+    folder.ensure().expect("a new CA");
+    assert_eq!(fs::read(folder.file("ca.key")).expect("read"), key, "the new CA has the key of the expired one");
+}
+
 #[test]
 fn a_folder_that_cannot_be_created_is_an_error() {
     let error = ensure_cert_dir(Path::new("/dev/null/x"), &[]).expect_err("an error");
