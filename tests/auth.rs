@@ -298,6 +298,22 @@ fn a_connection_that_became_anonymous_is_evicted_for_a_new_one() {
     only.expect_closed();
 }
 
+/// The peer of a watch sends no request after the withdrawal of its authority.
+#[test]
+fn a_watch_of_a_withdrawn_authority_is_evicted_for_a_new_connection() {
+    let mut aggregated = Aggregated::start_with(Config { max_connections: 1, ..Config::default() });
+    aggregated.reload();
+    let endpoint = aggregated.endpoint(AUTHORITY.client_config("admin", &["system:masters"]));
+    let mut watch = Client::open(&endpoint);
+    watch.send(request("GET", &format!("{}?watch=1", collection("default")), "", &[]));
+    assert_eq!(watch.try_recv_head().expect("a head").status, 200);
+    let others = Authority::new();
+    aggregated.write("ca.crt", others.pem());
+    let mut new = aggregated.connect(others.client_config("admin", &["system:masters"]));
+    new.call("GET", "/apis", "").expect_status(200, "in the place of the watch");
+    watch.expect_closed();
+}
+
 #[test]
 fn a_lease_is_created_only_in_an_active_namespace() {
     let server = TestServer::start();

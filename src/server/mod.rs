@@ -458,7 +458,8 @@ impl Server {
         self.conns.recheck(token);
     }
 
-    /// Applies new certificates and CAs, and counts failed reloads.
+    /// Applies new certificates and CAs, and counts failed reloads. Runs all connections after a reload. So a connection
+    /// with an open watch counts as anonymous once the CA of its peer is withdrawn, although the peer sends no request.
     fn take_reloads(&mut self) {
         while let Some(reload) = self.reloads.next() {
             match reload {
@@ -471,6 +472,7 @@ impl Server {
                         self.service.api.health.set(check, Ok(()));
                     }
                     self.service.trust = trust;
+                    self.conns.places_mut().for_each(|place| self.queues.enqueue(place));
                 }
                 Reload::Failed => self.service.api.metrics.count_reload_failure(),
                 Reload::EtcdCerts(lasts) => self.service.api.metrics.set_etcd_certs_last(lasts),
