@@ -235,6 +235,33 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     process.kill();
 }
 
+/// Goal: a limit for the size of a file is like a full disk. By default, the signal SIGXFSZ would end the process.
+#[test]
+fn a_file_size_limit_refuses_writes() {
+    let limited = ["sh", "-c", "ulimit -f 4096 && exec \"$@\"", "sh"].map(Into::into);
+    let mut process = Process::start_under(&limited, &[], FILES_MAX);
+    let mut client = Client::open(process.endpoint());
+    let large = new("large").replace("node-a", &"x".repeat(400_000));
+    let mut acknowledged = 0;
+    let refused = loop {
+        let got =
+            client.call("POST", &collection(NAMESPACE), &large.replace("large", &format!("large-{acknowledged}")));
+        if got.status() != 201 {
+            break got;
+        }
+        acknowledged += 1;
+    };
+    refused.expect_status(507, "no space");
+    client.call("GET", &path(NAMESPACE, "large-0"), "").expect_status(200, "reads go on");
+    process.kill();
+    process.restart();
+    let mut client = Client::open(process.endpoint());
+    for number in 0..acknowledged {
+        client.call("GET", &path(NAMESPACE, &format!("large-{number}")), "").expect_status(200, "acknowledged");
+    }
+    process.kill();
+}
+
 /// A separate file system, unmounted when this is dropped.
 struct SmallDisk(TempDir);
 

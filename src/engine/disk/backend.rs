@@ -130,7 +130,10 @@ impl Failure {
     /// does not count, since it may have lost pages.
     pub(super) fn is_no_space(&self) -> bool {
         self.operation == Operation::Write
-            && matches!(self.kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            && matches!(
+                self.kind,
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+            )
     }
 
     /// Returns the operating system's error.
