@@ -20,7 +20,7 @@ use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::system::uname;
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -60,10 +60,21 @@ fn main() -> ExitCode {
     outcome.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }
 
-/// Prints a document. A closed pipe is no failure.
+/// Prints a document.
 fn print(document: &[u8]) -> ExitCode {
-    _ = io::stdout().write_all(document);
-    ExitCode::SUCCESS
+    let mut out = io::stdout();
+    let printed = out.write_all(document).and_then(|()| out.flush());
+    check_printed(printed).map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+}
+
+/// Checks that a document was printed. A closed pipe is no failure: its reader needs no more of the document.
+fn check_printed(printed: io::Result<()>) -> Result<(), Failure> {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::at_runtime(format!("cannot write to standard output: {error}")))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Loads the certificates, and runs the server until it stops.
@@ -145,7 +156,8 @@ fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
         false => Store::Etcd(args.etcd.config()),
     };
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let summary = store.inspect(args.changes, &mut out).map_err(Failure::at_runtime)?;
+    let (summary, printed) = store.inspect(args.changes, &mut out).map_err(Failure::at_runtime)?;
+    check_printed(printed)?;
     for complaint in &summary.complaints {
         _ = writeln!(io::stderr(), "{PROGRAM}: {}", one_line(complaint));
     }
@@ -188,10 +200,19 @@ fn data_dir(named: Option<&Path>, cert_dir: Option<&Path>) -> io::Result<PathBuf
     path::absolute(dir)
 }
 
-/// Notifies the service manager, if one started the program (sd_notify(3)).
-fn notify(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        warn!(%error, "cannot notify the service manager");
+/// Notifies the service manager, if one started the program (sd_notify(3)). While the queue of the manager's socket is
+/// full, a notification blocks. So a separate thread notifies, and the caller waits for [`NOTIFY_MAX`] at most.
+fn notify(state: NotifyState<'static>) {
+    let (done, notified) = mpsc::channel::<()>();
+    let run = move || {
+        if let Err(error) = sd_notify::notify(&[state]) {
+            warn!(%error, "cannot notify the service manager");
+        }
+        drop(done);
+    };
+    match thread::Builder::new().name("notify".to_owned()).spawn(run) {
+        Ok(_) => _ = notified.recv_timeout(NOTIFY_MAX),
+        Err(error) => warn!(%error, "cannot notify the service manager"),
     }
 }
 
@@ -320,13 +341,17 @@ fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
 /// Stops the server gracefully on the first SIGTERM or SIGINT. The second one ends the process at once, with exit
 /// status 128 plus the signal's number, as in a shell. While `shutdown` is empty, no server runs yet, and even the
 /// first one ends the process at once. Without a handler, a process with PID 1 would ignore SIGTERM and SIGINT during
-/// the start. SIGHUP, SIGUSR1 and SIGUSR2, which would end the process by default, have no effect.
+/// the start. SIGHUP, SIGUSR1 and SIGUSR2, which would end the process by default, have no effect. SIGXFSZ has none
+/// either: the write that exceeds the limit for the size of a file fails, and its error is handled.
 fn stop_on_signals(shutdown: Arc<OnceLock<ShutdownHandle>>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ])?;
     let wait = move || {
         let mut asked = false;
         for signal in signals.forever() {
             let name = signal_hook::low_level::signal_name(signal);
+            if signal == SIGXFSZ {
+                continue;
+            }
             if ![SIGTERM, SIGINT].contains(&signal) {
                 info!(signal = name, "ignored: the server reloads changed certificates and authorities by itself");
                 continue;
@@ -431,6 +456,8 @@ const DATA_DIR: &str = "data";
 const STATUS_FAILED: u8 = 1;
 /// Longest wait until the line about a failure, or the message about a panic, is printed.
 const REPORT_MAX: Duration = Duration::from_secs(1);
+/// Longest wait for the service manager to take a notification. The event loop serves no request meanwhile.
+const NOTIFY_MAX: Duration = Duration::from_millis(100);
 /// Number of open files reserved for other purposes than connections of clients. Examples are standard streams,
 /// listeners, the poll and its waker, the signals' pipe, the store, and connections to etcd.
 const FILES_RESERVED: u64 = 32;

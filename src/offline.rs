@@ -11,7 +11,7 @@ use crate::journal::{CallPort, Config, Port, Worker};
 use mio::{Events, Poll, Token, Waker};
 use std::fmt;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -46,8 +46,9 @@ impl Store {
     /// JSON object a line. Reads a damaged store as far as possible, and lists the damage in the returned summary.
     ///
     /// # Errors
-    /// [`EngineError`] if the store cannot be read at all. A write error of `out` ends the output, but is not returned.
-    pub fn inspect(&self, changes: bool, out: &mut dyn Write) -> Result<Summary, EngineError> {
+    /// [`EngineError`] if the store cannot be read at all. A write error of `out` ends the output, and is returned beside
+    /// the summary.
+    pub fn inspect(&self, changes: bool, out: &mut dyn Write) -> Result<(Summary, io::Result<()>), EngineError> {
         let mut complaints = Vec::new();
         let mut engine: Box<dyn Engine> = match self {
             Self::Disk(folder) => {
@@ -58,21 +59,16 @@ impl Store {
             Self::Etcd(config) => Box::new(EtcdReader::open(config.clone())?),
         };
         let mut inspection = Inspection::begin(&mut *engine, matches!(self, Self::Etcd(_)));
+        let mut printed = Ok(());
         if changes {
-            for line in inspection.by_ref() {
-                if writeln!(out, "{line}").is_err() {
-                    break;
-                }
-            }
+            printed = inspection.by_ref().try_for_each(|line| writeln!(out, "{line}"));
         }
         let mut summary = inspection.finish();
         summary.complaints.splice(0..0, complaints);
         if !changes {
-            // It is no error if the reader of the output has disconnected.
-            _ = write!(out, "{}", summary.report(self));
+            printed = write!(out, "{}", summary.report(self));
         }
-        _ = out.flush();
-        Ok(summary)
+        Ok((summary, printed.and_then(|()| out.flush())))
     }
 
     /// Copies all Leases to another store, which must be new. The content of this store stays the same.

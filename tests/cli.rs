@@ -3,7 +3,7 @@
 #[path = "support/ports.rs"]
 mod ports;
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -117,6 +117,18 @@ fn a_kube_apiserver_that_does_not_answer_is_reported_in_one_line_with_status_1()
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let line = failure(&["rollback", &kubeconfig, "--endpoint=https://127.0.0.1:2"], 1);
     assert!(line.starts_with("https://127.0.0.1:1") && line.contains(": no answer from kube-apiserver: "), "{line}");
+}
+
+/// Goal: a document that is printed to a full disk is not taken for a complete one.
+#[test]
+fn a_document_that_cannot_be_printed_is_an_error() {
+    for words in [&["--help"][..], &["man"], &["completion", "bash"]] {
+        let full = File::options().write(true).open("/dev/full").expect("a device");
+        let output = Command::new(EXE).args(words).stdout(full).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        let line = String::from_utf8_lossy(&output.stderr);
+        assert!(line.contains("cannot write to standard output: No space left on device"), "{line}");
+    }
 }
 
 #[test]
@@ -396,6 +408,24 @@ mod running {
         assert_eq!(heard(), "READY=1");
         server.signal(Signal::TERM);
         assert_eq!(heard(), "STOPPING=1");
+        assert_eq!(server.wait().code(), Some(0));
+    }
+
+    /// Goal: a service manager that reads no notifications blocks neither requests nor the stop.
+    #[test]
+    fn an_unread_notification_does_not_block_the_server() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("notify");
+        let _manager = UnixDatagram::bind(&path).expect("a socket");
+        let filler = UnixDatagram::unbound().expect("a socket");
+        filler.set_nonblocking(true).expect("a mode");
+        let error = std::iter::repeat_with(|| filler.send_to(b"x", &path)).find_map(Result::err);
+        assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::WouldBlock));
+        let mut start = command(dir.path(), &[&format!("--secure-port={}", free_port())]);
+        start.env("NOTIFY_SOCKET", &path);
+        let mut server = Running::spawn(start);
+        server.read_until("Ready: ");
+        server.signal(Signal::TERM);
         assert_eq!(server.wait().code(), Some(0));
     }
 

@@ -120,7 +120,10 @@ impl Server {
         match added {
             Ok(entry) => self.queues.enqueue(&mut entry.place),
             Err(error) => {
-                tracing::warn!(%error, "cannot register a connection");
+                self.service.api.metrics.count_accept_error();
+                if Self::may_tell(&mut self.exhausted_told_again_ms, now) {
+                    tracing::warn!(%error, "cannot register a connection");
+                }
                 return;
             }
         }
