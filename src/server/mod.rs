@@ -458,8 +458,9 @@ impl Server {
         self.conns.recheck(token);
     }
 
-    /// Applies new certificates and CAs, and counts failed reloads. Runs all connections after a reload. So a connection
-    /// with an open watch counts as anonymous once the CA of its peer is withdrawn, although the peer sends no request.
+    /// Applies new certificates and CAs, and counts failed reloads. Runs all connections after a reload. So a
+    /// connection with an open watch counts as anonymous once the CA of its peer is withdrawn, although the peer sends
+    /// no request.
     fn take_reloads(&mut self) {
         while let Some(reload) = self.reloads.next() {
             match reload {
