@@ -46,8 +46,8 @@ impl Store {
     /// JSON object a line. Reads a damaged store as far as possible, and lists the damage in the returned summary.
     ///
     /// # Errors
-    /// [`EngineError`] if the store cannot be read at all. A write error of `out` ends the output. It is returned beside
-    /// the summary.
+    /// [`EngineError`] if the store cannot be read at all. A write error of `out` ends the output, and is returned
+    /// beside the summary.
     pub fn inspect(&self, changes: bool, out: &mut dyn Write) -> Result<(Summary, io::Result<()>), EngineError> {
         let mut complaints = Vec::new();
         let mut engine: Box<dyn Engine> = match self {
