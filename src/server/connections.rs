@@ -129,6 +129,19 @@ impl Connections {
         self.entries.iter_mut().map(|(_, entry)| &mut entry.place)
     }
 
+    /// Returns the place of the next connection, in the order of the slots from `slot` on; `None` after the last one.
+    /// Sets `slot` to the slot after this connection.
+    pub(super) fn next_place(&mut self, slot: &mut usize) -> Option<&mut Place> {
+        while *slot < self.entries.capacity() {
+            let at = *slot;
+            *slot += 1;
+            if self.entries.contains(at) {
+                return self.entries.get_mut(at).map(|entry| &mut entry.place);
+            }
+        }
+        None
+    }
+
     /// Removes all connections at once, and returns them. Their tokens belong to no connection any more.
     pub(super) fn take_all(&mut self) -> slab::IntoIter<ConnEntry> {
         self.anonymous.clear();
@@ -209,6 +222,9 @@ pub(super) mod tests {
         assert!(connections.get_mut(gone).is_none());
         connections.remove(gone);
         assert_eq!(connections.places_mut().map(|place| place.token()).collect::<Vec<_>>(), [present, other]);
+        let mut slot = 0;
+        let next = std::iter::from_fn(|| connections.next_place(&mut slot).map(|place| place.token()));
+        assert_eq!(next.collect::<Vec<_>>(), [present, other]);
         assert!(connections.get_mut(present).is_some_and(|entry| entry.place.token() == present));
         connections.remove(present);
         connections.remove(other);

@@ -29,8 +29,8 @@ use crate::engine::EngineError;
 use crate::journal::Journal;
 use crate::limits::{
     CHANGES_APPLIED_PER_TURN, CONNECTIONS_PER_TURN, DISCARD_US_PER_TURN, END_US_PER_TURN, EVENTS_PER_TURN,
-    HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN, MOVE_AFTER_MS, MOVE_EVERY_MS, RECORDS_LOADED_PER_TURN, SHUTDOWN_MS_MAX,
-    STATES_DISCARDED_PER_STEP,
+    HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN, MOVE_AFTER_MS, MOVE_EVERY_MS, RECHECKED_PER_TURN, RECORDS_LOADED_PER_TURN,
+    SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
 };
 use crate::listener::Listener;
 use crate::metrics::TurnEnd;
@@ -84,6 +84,8 @@ pub struct Server {
     /// Connections, watchers and Leases from before a reload of the store, until later turns have closed and freed
     /// them.
     former: Option<Former>,
+    /// Slot of the next connection to run because of a reload of certificates or CAs; `None` if all have run.
+    recheck_slot: Option<usize>,
     max_connections: usize,
     /// Time from which the connection-limit warning may be logged again, in ms.
     full_told_again_ms: u64,
@@ -290,6 +292,7 @@ impl Server {
         let now = self.clock.now();
         self.service.date.update(now.wall);
         self.take_reloads();
+        self.recheck_connections();
         self.take_namespace_changes();
         self.endpoints.take_published(now.ms);
         self.end_former();
@@ -458,9 +461,8 @@ impl Server {
         self.conns.recheck(token);
     }
 
-    /// Applies new certificates and CAs, and counts failed reloads. Runs all connections after a reload. So a
-    /// connection with an open watch counts as anonymous once the CA of its peer is withdrawn, although the peer sends
-    /// no request.
+    /// Applies new certificates and CAs, and counts failed reloads. After a reload, all connections run:
+    /// [`Server::recheck_connections`].
     fn take_reloads(&mut self) {
         while let Some(reload) = self.reloads.next() {
             match reload {
@@ -473,11 +475,24 @@ impl Server {
                         self.service.api.health.set(check, Ok(()));
                     }
                     self.service.trust = trust;
-                    self.conns.places_mut().for_each(|place| self.queues.enqueue(place));
+                    self.recheck_slot = Some(0);
                 }
                 Reload::Failed => self.service.api.metrics.count_reload_failure(),
                 Reload::EtcdCerts(lasts) => self.service.api.metrics.set_etcd_certs_last(lasts),
             }
+        }
+    }
+
+    /// Enqueues some connections in each turn after a reload of certificates or CAs, until each has run. The peer of a
+    /// watch sends no request. Without this, it would not count as anonymous when its CA is withdrawn.
+    fn recheck_connections(&mut self) {
+        let Some(slot) = &mut self.recheck_slot else { return };
+        for _ in 0..RECHECKED_PER_TURN {
+            let Some(place) = self.conns.next_place(slot) else {
+                self.recheck_slot = None;
+                return;
+            };
+            self.queues.enqueue(place);
         }
     }
 
@@ -601,7 +616,7 @@ impl Server {
         let can_discard = self.service.table.discarded_len() > 0;
         let has_changes = self.service.api.storage.journal().is_some_and(Journal::has_work);
         let has_work = self.queues.can_go_on() || self.former.is_some() || self.service.watchers.has_dirty();
-        if can_accept || has_work || can_discard || has_changes {
+        if can_accept || has_work || can_discard || has_changes || self.recheck_slot.is_some() {
             return Some(Duration::ZERO);
         }
         let now_ms = self.clock.now().ms;

@@ -178,6 +178,7 @@ impl Server {
             listeners,
             conns: Connections::default(),
             former: None,
+            recheck_slot: None,
             max_connections: config.max_connections,
             full_told_again_ms: 0,
             exhausted_told_again_ms: 0,
