@@ -32,6 +32,7 @@ pub(super) struct Imports {
     /// Leases whose imported changes are in flight in the journal: key, imported state, and ticket of the change.
     submitted: Vec<(String, Option<StoredLease>, Ticket)>,
     /// Maximum length of `submitted` after the store has refused a batch of several Leases as too large; `None` before.
+    /// A new phase begins with `None` again.
     submitted_max: Option<usize>,
     /// Leases that cannot be imported: their values cannot be decoded, or are too large for this server's store. Each
     /// has the state that was read last, and the reason.
@@ -205,8 +206,10 @@ impl Imports {
         self.refused.values().next().map(|(_, why)| why.as_str())
     }
 
-    /// Queues the Leases again that could not be imported, unless a later read has queued them.
+    /// Queues the Leases again that could not be imported, unless a later read has queued them. Also allows large
+    /// batches again. Otherwise, after one Lease that was too large, each later batch would have a single Lease.
     pub(super) fn retry_refused(&mut self) {
+        self.submitted_max = None;
         for (key, (read, _)) in std::mem::take(&mut self.refused) {
             self.incoming.entry(key).or_insert(read);
         }
@@ -407,6 +410,8 @@ mod tests {
             let (_, of_handover) = table.find(NAMESPACE, NAME).expect("the Lease of the hand-over");
             let message = of_handover.metadata().annotations.value(MESSAGE);
             assert_eq!(message, Some("n/b is too large for the store of this server"));
+            imports.retry_refused();
+            assert_eq!(imports.submitted_max, None, "the next phase begins with large batches");
         }
     }
 

@@ -23,7 +23,8 @@
 //!
 //! The APIService is local if it names no Service, so that kube-apiserver serves the built-in Leases itself. Each check
 //! also finds out whether somebody has deleted the APIService and created it again: the new one has another UID. When
-//! another replica becomes the active one, the worker of that replica begins the phase again with a complete read.
+//! another replica becomes the active one, the worker of that replica begins the phase again with a complete read. In
+//! the phase `freeze`, a read of the changes is enough.
 //!
 //! A million Leases together would delay requests by a second. So each turn of the event loop imports, encodes and
 //! compares only some of the Leases. One kind of work is not divided. If the worker must discard Leases that it has
@@ -76,7 +77,7 @@ pub(super) struct Worker {
     /// The command that the thread of built-in storage carries out now; `None` if the thread is idle.
     under_way: Option<UnderWay>,
     /// Whether the next read must return all Leases of built-in storage (a complete read), and not only the changes
-    /// since the last read.
+    /// since the last read. A read in the phase `freeze` ignores this, and leaves it for the next phase.
     reads_all: bool,
     imports: Imports,
     /// Leases of the last complete read that the worker has yet to compare with the table, while this server serves.
@@ -285,7 +286,10 @@ impl Worker {
         let is_idle = self.under_way.is_none();
         match self.stage {
             Stage::Read if (is_confirmed || may_only_renew(state)) && is_idle && self.imports.is_empty() => {
-                let is_complete = std::mem::take(&mut self.reads_all);
+                // The phase `freeze` imports and compares no Leases. Its write uses only what the thread knows of
+                // built-in storage, and a read of the changes updates that. A complete read takes longer, and nobody
+                // could write meanwhile.
+                let is_complete = state.phase != Some(Phase::Freeze) && std::mem::take(&mut self.reads_all);
                 self.is_read_confirmed = is_confirmed;
                 self.round = Progress { round: state.progress.round + 1, ..state.progress };
                 self.send(Purpose::Read, BuiltInCommand::Read { is_complete });

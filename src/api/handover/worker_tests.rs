@@ -114,6 +114,7 @@ fn is_acquired(leases: &[Wanted], key: &str) -> bool {
     found.value.as_ref().is_some_and(|value| value.windows(5).any(|text| text == b"other"))
 }
 
+const READ: Option<BuiltInCommand> = Some(BuiltInCommand::Read { is_complete: false });
 const READ_ALL: Option<BuiltInCommand> = Some(BuiltInCommand::Read { is_complete: true });
 const LOOK: Option<BuiltInCommand> = Some(BuiltInCommand::Look { api_service: None });
 
@@ -123,7 +124,7 @@ const LOOK: Option<BuiltInCommand> = Some(BuiltInCommand::Look { api_service: No
 fn a_rollback_encodes_some_leases_in_each_turn() {
     let mut rig = Rig::new(2 * LEASES_PER_STEP);
     rig.ask_for(Phase::Freeze, None);
-    assert_eq!(rig.turn(0), READ_ALL);
+    assert_eq!(rig.turn(0), READ);
     rig.answer_empty();
     assert_eq!(rig.turn(1), None);
     assert_eq!(rig.worker.due_ms(), Some(rig.now_ms), "the loop does not sleep");
@@ -152,7 +153,7 @@ fn a_rollback_encodes_some_leases_in_each_turn() {
 fn a_new_phase_discards_the_leases_encoded_so_far() {
     let mut rig = Rig::new(LEASES_PER_STEP);
     rig.ask_for(Phase::Freeze, None);
-    assert_eq!(rig.turn(0), READ_ALL);
+    assert_eq!(rig.turn(0), READ);
     rig.answer_empty();
     assert_eq!(rig.turn(1), None);
     rig.ask_for(Phase::Serve, Some(Step::Serving));
@@ -160,7 +161,7 @@ fn a_new_phase_discards_the_leases_encoded_so_far() {
     assert!(is_acquired(&written(rig.turn(1)), "n/l0000"), "the feed");
     rig.answer_written();
     rig.ask_for(Phase::Freeze, None);
-    assert_eq!(rig.turn(1), READ_ALL);
+    assert_eq!(rig.turn(1), READ, "the complete read of the step `serving` was still due");
     rig.answer_empty();
     assert_eq!(rig.turn(1), None);
     let leases = written(rig.turn(1));
@@ -174,7 +175,7 @@ fn a_new_phase_discards_the_leases_encoded_so_far() {
 fn a_new_phase_ends_a_write_under_way() {
     let mut rig = Rig::new(1);
     rig.ask_for(Phase::Freeze, None);
-    assert_eq!(rig.turn(0), READ_ALL);
+    assert_eq!(rig.turn(0), READ);
     rig.answer_empty();
     assert_eq!(written(rig.turn(1)).len(), 1);
     assert!(!rig.worker.port.is_canceled());

@@ -201,9 +201,7 @@ impl BuiltInStorage {
         let mut overtaken = Vec::new();
         let mut rest = wanted.as_slice();
         while !rest.is_empty() {
-            if self.is_canceled.load(Ordering::Relaxed) {
-                return Err(Failure::Refused(Status::cancelled("the worker needs this write no more")));
-            }
+            self.check_canceled()?;
             let mut batches = Vec::new();
             while !rest.is_empty() && batches.len() < BATCHES_AT_ONCE {
                 let (batch, behind) = rest.split_at(batch_len(rest));
@@ -223,6 +221,7 @@ impl BuiltInStorage {
                     Done::Written { .. } => {}
                     Done::Overtaken => {
                         for lease in batch {
+                            self.check_canceled()?;
                             match self.commit_one(lease).await? {
                                 Done::Written { .. } => {}
                                 Done::Overtaken => overtaken.push(lease.key.clone()),
@@ -235,6 +234,14 @@ impl BuiltInStorage {
             }
         }
         Ok(BuiltInEvent::Written { overtaken })
+    }
+
+    /// Checks that the current write is not canceled.
+    fn check_canceled(&self) -> Result<(), Failure> {
+        match self.is_canceled.load(Ordering::Relaxed) {
+            true => Err(Failure::Refused(Status::cancelled("the worker needs this write no more"))),
+            false => Ok(()),
+        }
     }
 
     /// Whether this process last saw the Lease in the wanted state.
