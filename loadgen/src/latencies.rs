@@ -84,7 +84,7 @@ impl Latencies {
         [at(0.5), at(0.9), at(0.99), at(0.999), self.0.max()].map(ms)
     }
 
-    /// Returns the number of times, p50, p90, p99, p99.9 and the maximum as JSON, in milliseconds.
+    /// Returns p50, p90, p99, p99.9 and the maximum of the recorded times in milliseconds, and their number, as JSON.
     pub(crate) fn json(&self) -> Value {
         let [p50, p90, p99, p999, max] = self.ms();
         json!({ "count": self.len(), "ms_p50": p50, "ms_p90": p90, "ms_p99": p99, "ms_p99_9": p999, "ms_max": max })

@@ -33,7 +33,7 @@ impl Worker {
             Command::Open => self.open(),
             Command::ReadChunk { snapshot, index } => self.read_chunk(snapshot, index),
             Command::ReadEntries => self.read_entries(),
-            Command::Commit(commit) => self.commit(commit),
+            Command::Commit(commit) => self.make_durable(commit),
             Command::FindEnd => Err(damaged(&self.store, "worker", "a store with one writer needs no barrier")),
         };
         done.unwrap_or_else(Event::Failed)
@@ -59,7 +59,7 @@ impl Worker {
         Ok(Event::Entries(entries))
     }
 
-    fn commit(&mut self, commit: Commit) -> Result<Event, EngineError> {
+    fn make_durable(&mut self, commit: Commit) -> Result<Event, EngineError> {
         let Commit { append, piece, mut writes, manifest } = commit;
         writes.extend(append.map(Write::Append));
         writes.extend(manifest.map(|manifest| Write::PutManifest(manifest.bytes)));

@@ -15,8 +15,9 @@ pub struct Waiters {
     own: VecDeque<(u64, Waiter)>,
     /// Connections that wait until another request's change of the same Lease is settled, by its ticket number.
     other: BTreeMap<u64, Group>,
-    /// Connections that wait for a barrier: a query of the journal for the last entry in etcd, with a number. The key
-    /// is the barrier's number and the connection; the value is the first deadline of its requests, in ms.
+    /// Connections with a request that waits for a barrier. Once the barrier is passed, the table has every entry that
+    /// the store had when the request asked. The key is the barrier's number and the connection. The value is the first
+    /// deadline of the connection's requests that wait for this barrier, in ms.
     barriers: BTreeMap<(u64, Token), u64>,
     /// Connections with a request that waits until the table has reached a `resourceVersion`.
     versions: Versions,

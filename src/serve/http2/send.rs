@@ -37,7 +37,7 @@ impl Http2 {
             }
             Reply::Watch(spec) => {
                 let response = Response::new(200, spec.form.stream_content_type(), Body::default());
-                let sent = self.send_head(key, &response, None, head_only, cx);
+                let sent = self.send_response_head(key, &response, None, head_only, cx);
                 if sent.is_ok() && !head_only {
                     let owner = Owner { connection: cx.from.connection, stream: Some(key) };
                     cx.service.api.metrics.count_watch();
@@ -124,7 +124,7 @@ impl Http2 {
         cx: &mut Context<'_>,
     ) -> Result<usize, StreamGone> {
         let is_end = head_only || body.is_empty();
-        self.send_head(key, response, Some(body.len()), is_end, cx)?;
+        self.send_response_head(key, response, Some(body.len()), is_end, cx)?;
         if is_end { Ok(body.len()) } else { self.connection.send_data(key, body, true, cx.output) }
     }
 
@@ -149,7 +149,7 @@ impl Http2 {
             Begun::Whole(response) => return self.send_response(key, &response, head_only, cx),
             Begun::Part(head, body) => (head, body),
         };
-        self.send_head(key, &head, None, head_only, cx)?;
+        self.send_response_head(key, &head, None, head_only, cx)?;
         if !head_only {
             if !body.is_empty() {
                 let sent = self.connection.send_data(key, &body, false, cx.output)?;
@@ -170,7 +170,7 @@ impl Http2 {
         Ok(())
     }
 
-    pub(super) fn send_head(
+    pub(super) fn send_response_head(
         &mut self,
         key: StreamKey,
         response: &Response,

@@ -116,9 +116,9 @@ impl Fake {
         self.state().faults.failed
     }
 
-    /// Ends all faults. A test calls this function after the disk engine has handled the failure. To handle a full
-    /// disk, the engine erases the log's record or reopens the database. This work writes only to places at which
-    /// writes still succeed; see [`Fake::fail_write`].
+    /// Ends all faults. A test calls this function only after the disk engine has handled the failure. On a full disk,
+    /// the engine overwrites the failed record in the log with zeros, or reopens the database. Both write only to
+    /// places at which writes still succeed ([`Fake::fail_write`]).
     pub(super) fn heal(&self) {
         self.state().faults = Faults::default();
     }
