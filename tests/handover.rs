@@ -627,32 +627,77 @@ fn a_refused_lease_hides_no_written_lease() {
     assert!(!rig.server.log().contains("another client has written"), "{}", rig.server.log());
 }
 
+/// The thread that reads and writes built-in storage, without a server.
+struct BuiltIn {
+    poll: Poll,
+    port: BuiltInPort,
+}
+
+impl BuiltIn {
+    fn start(rig: &Rig) -> Self {
+        let poll = Poll::new().expect("a poll");
+        let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");
+        let config = Config { endpoints: vec![rig.etcd.url()], prefix: "/registry".into(), ..Config::default() };
+        Self { poll, port: BuiltInPort::start(config, Arc::new(waker)).expect("a port") }
+    }
+
+    /// Returns the answer to the command that was sent.
+    fn answer(&mut self) -> BuiltInEvent {
+        loop {
+            let mut events = Events::with_capacity(1);
+            self.poll.poll(&mut events, Some(Duration::from_secs(30))).expect("an event of the thread");
+            if let Some(event) = self.port.next() {
+                return event;
+            }
+        }
+    }
+
+    /// Reads the changes since the last read. Returns the names of the changed Leases.
+    fn read(&mut self) -> Vec<String> {
+        self.port.send(BuiltInCommand::Read { is_complete: false });
+        match self.answer() {
+            BuiltInEvent::Read { leases, .. } => leases.into_keys().collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Goal: a read of the changes returns each changed Lease once, whether no Lease, some or most have changed. If many
+/// have changed, the thread reads all Leases.
+#[test]
+fn a_read_returns_only_changed_leases() {
+    const LEASES: usize = 5_000;
+    let Some(rig) = Rig::start("memory") else { return };
+    let mut built_in = BuiltIn::start(&rig);
+    let names: Vec<_> = (0..LEASES).map(|number| format!("l{number:04}")).collect();
+    rig.put_many_built_in(&names);
+    assert_eq!(built_in.read().len(), LEASES);
+    for changed in [0, 1, LEASES / 2, LEASES - 1] {
+        rig.put_many_built_in(&names[..changed]);
+        let expected: Vec<_> = names[..changed].iter().map(|name| format!("{NAMESPACE}/{name}")).collect();
+        assert_eq!(built_in.read(), expected);
+    }
+    rig.delete_built_in("l0000");
+    assert_eq!(built_in.read(), ["default/l0000"]);
+}
+
 /// Goal: a canceled write ends before it has written all Leases. The next commands are carried out as usual.
 #[test]
 fn a_canceled_write_ends_early() {
     const LEASES: usize = 5_000;
     let Some(rig) = Rig::start("memory") else { return };
     rig.register(true);
-    let mut poll = Poll::new().expect("a poll");
-    let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");
-    let config = Config { endpoints: vec![rig.etcd.url()], prefix: "/registry".into(), ..Config::default() };
-    let port = BuiltInPort::start(config, Arc::new(waker)).expect("a port");
-    let mut answer = || loop {
-        poll.poll(&mut Events::with_capacity(1), Some(Duration::from_secs(30))).expect("an event of the thread");
-        if let Some(event) = port.next() {
-            return event;
-        }
-    };
+    let mut built_in = BuiltIn::start(&rig);
     let lease = |number| Wanted { key: format!("{NAMESPACE}/l{number}"), value: Some(b"{}".to_vec()) };
     let leases: Vec<_> = (0..LEASES).map(lease).collect();
     let write = BuiltInCommand::Write { leases, is_complete: false, is_forced: false, api_service: None };
-    port.send(write.clone());
-    port.cancel();
-    assert!(matches!(answer(), BuiltInEvent::Failed { is_lost: false, .. }));
+    built_in.port.send(write.clone());
+    built_in.port.cancel();
+    assert!(matches!(built_in.answer(), BuiltInEvent::Failed { is_lost: false, .. }));
     let last = format!("l{}", LEASES - 1);
     assert_eq!(rig.built_in(&last), None);
-    port.send(write);
-    assert_eq!(answer(), BuiltInEvent::Written { overtaken: Vec::new() });
+    built_in.port.send(write);
+    assert_eq!(built_in.answer(), BuiltInEvent::Written { overtaken: Vec::new() });
     assert_eq!(rig.count_built_in(), LEASES);
 }
 

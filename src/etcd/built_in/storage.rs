@@ -115,10 +115,7 @@ impl BuiltInStorage {
             }
             present.insert(key);
         }
-        let values = match is_complete {
-            true => keys,
-            false => self.range(revision, false, self.revision.cast_signed().saturating_add(1)).await?.0,
-        };
+        let values = if is_complete { keys } else { self.changed(&keys, revision).await? };
         let mut leases = ReadLeases::new();
         for kv in values {
             let Some(key) = self.key_of(&kv) else { continue };
@@ -136,6 +133,21 @@ impl BuiltInStorage {
         }
         self.revision = revision.cast_unsigned();
         Ok(BuiltInEvent::Read { leases, is_complete })
+    }
+
+    /// Returns the Leases that have changed since the last read, as they were at `revision`. If many have changed, also
+    /// returns unchanged ones. `keys` are the keys of all Leases.
+    ///
+    /// For a page of changed Leases, etcd loads all Leases behind the page too (etcd `server/etcdserver/txn`). So if
+    /// more than a page has changed, this function reads all Leases, without a filter.
+    async fn changed(&self, keys: &[KeyValue], revision: i64) -> Result<Vec<KeyValue>, Failure> {
+        let last = self.revision.cast_signed();
+        let since = match keys.iter().filter(|kv| kv.mod_revision > last).count() {
+            0 => return Ok(Vec::new()),
+            count if i64::try_from(count).is_ok_and(|count| count <= PAGE_KEYS) => last.saturating_add(1),
+            _ => 0,
+        };
+        Ok(self.range(revision, false, since).await?.0)
     }
 
     /// Returns all Leases whose last write is at or after revision `since`, and the revision of the read. Reads at
