@@ -201,19 +201,31 @@ fn data_dir(named: Option<&Path>, cert_dir: Option<&Path>) -> io::Result<PathBuf
 }
 
 /// Notifies the service manager, if one started the program (sd_notify(3)). While the queue of the manager's socket is
-/// full, a notification blocks. So a separate thread notifies, and the caller waits for [`NOTIFY_MAX`] at most.
+/// full, a notification blocks. So the caller waits for [`NOTIFY_MAX`] at most.
 fn notify(state: NotifyState<'static>) {
-    let (done, notified) = mpsc::channel::<()>();
-    let run = move || {
+    let send = move || {
         if let Err(error) = sd_notify::notify(&[state]) {
             warn!(%error, "cannot notify the service manager");
         }
+    };
+    if let Err(error) = run_within(NOTIFY_MAX, "notify", send) {
+        warn!(%error, "cannot notify the service manager");
+    }
+}
+
+/// Runs `work` on a separate thread with this name, and waits until it has ended, for `max` at most.
+///
+/// # Errors
+/// The thread cannot be started.
+fn run_within(max: Duration, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let (done, ended) = mpsc::channel::<()>();
+    let run = move || {
+        work();
         drop(done);
     };
-    match thread::Builder::new().name("notify".to_owned()).spawn(run) {
-        Ok(_) => _ = notified.recv_timeout(NOTIFY_MAX),
-        Err(error) => warn!(%error, "cannot notify the service manager"),
-    }
+    thread::Builder::new().name(name.to_owned()).spawn(run)?;
+    _ = ended.recv_timeout(max);
+    Ok(())
 }
 
 /// The resources of the cluster that this server watches because of its flags; `None` for a resource that it does not
@@ -436,15 +448,8 @@ impl Failure {
     fn report(&self) -> ExitCode {
         let line = format!("{PROGRAM}: {}\n", self.line);
         let print = move || _ = io::stderr().write_all(line.as_bytes());
-        let (done, printed) = mpsc::channel();
-        let own = print.clone();
-        let run = move || {
-            own();
-            _ = done.send(());
-        };
-        match thread::Builder::new().name("report".to_owned()).spawn(run) {
-            Ok(_) => _ = printed.recv_timeout(REPORT_MAX),
-            Err(_) => print(),
+        if run_within(REPORT_MAX, "report", print.clone()).is_err() {
+            print();
         }
         ExitCode::from(self.status)
     }
