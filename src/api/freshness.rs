@@ -182,10 +182,9 @@ mod tests {
     use crate::auth::Credentials;
     use crate::clock::Now;
     use crate::http::{NoLines, RequestHead};
-    use crate::journal::testing::{SharedPort, SharedStore};
-    use crate::journal::{Config, Journal};
+    use crate::journal::testing::SharedStore;
+    use crate::journal::{Journal, Limits};
     use crate::limits::{BARRIER_WAIT_MS_MAX, VERSION_WAIT_MS_MAX};
-    use crate::resource::ResourceVersion;
     use crate::timestamp::Time;
 
     /// A replica: one of several processes that share a store.
@@ -199,12 +198,7 @@ mod tests {
 
     impl Replica {
         fn new(store: &SharedStore, writer: u64) -> Self {
-            let config = Config { is_shared: true, ..Config::new("shared", 1_000) };
-            let mut journal = Journal::new(Box::new(SharedPort::new(store)), config, writer);
-            let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
-            while journal.is_loading() {
-                journal.advance(&mut table, 0, 100).expect("a store");
-            }
+            let (journal, table) = store.load(writer, Limits::default());
             let mut api = Api::new();
             api.storage = Storage::Journal(Box::new(journal));
             Self { api, table, now: Now { ms: 0, wall: Time(1_767_000_000) } }

@@ -282,10 +282,9 @@ mod tests {
     use crate::auth::Credentials;
     use crate::handover::{NAME, NAMESPACE, PHASE, PROGRESS_NAME, Phase, STEP, Step, WRITTEN};
     use crate::http::{Method, NoLines, RequestHead};
-    use crate::journal::testing::{SharedPort, SharedStore};
-    use crate::journal::{Config, Journal};
+    use crate::journal::Limits;
+    use crate::journal::testing::SharedStore;
     use crate::lease::Lease;
-    use crate::resource::ResourceVersion;
     use crate::table::change::Change;
     use crate::timestamp::Time;
     use compact_str::format_compact;
@@ -322,12 +321,7 @@ mod tests {
     /// renewal, the import of another holder if `is_replaced`, and the end of the wait. The wait ends with the step
     /// `serving` if `is_serving`, otherwise with the progress of the round. Returns the status of the response.
     fn status_of_renewal(is_replaced: bool, is_serving: bool) -> Option<u16> {
-        let config = Config { is_shared: true, ..Config::new("shared", 1_000) };
-        let mut journal = Journal::new(Box::new(SharedPort::new(&SharedStore::default())), config, 1);
-        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
-        while journal.is_loading() {
-            journal.advance(&mut table, NOW.ms, 100).expect("a store");
-        }
+        let (journal, mut table) = SharedStore::default().load(1, Limits::default());
         let mut api = Api::new();
         api.storage = Storage::Journal(Box::new(journal));
         for lease in [of_handover(None), held_by("h")] {

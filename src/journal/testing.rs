@@ -4,7 +4,10 @@
 use super::chunk;
 use super::manifest::Manifest;
 use super::port::{Command, Commit, End, Event, Piece, Port, StoredManifest};
+use super::{Config, Journal, Limits};
 use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write};
+use crate::resource::ResourceVersion;
+use crate::table::Table;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -190,6 +193,17 @@ pub(crate) struct SharedPort {
 }
 
 impl SharedStore {
+    /// Starts a journal over this store, with the name `writer`, and loads the Leases of the store into a new table.
+    pub(crate) fn load(&self, writer: u64, limits: Limits) -> (Journal, Table) {
+        let config = Config { is_shared: true, limits, ..Config::new("shared", 1_000) };
+        let mut journal = Journal::new(Box::new(SharedPort::new(self)), config, writer);
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        while journal.is_loading() {
+            journal.advance(&mut table, 0, 100).expect("a store");
+        }
+        (journal, table)
+    }
+
     fn append(&self, payload: Vec<u8>) {
         let mut shared = self.0.borrow_mut();
         let position = Position(shared.appended.last().map_or(0, |last| last.position.0) + 1);

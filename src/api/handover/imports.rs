@@ -262,8 +262,8 @@ mod tests {
     use super::*;
     use crate::codec::protobuf::encode_lease_into;
     use crate::handover::{MESSAGE, NAME, NAMESPACE};
-    use crate::journal::testing::{SharedPort, SharedStore};
-    use crate::journal::{Config, Journal, Limits};
+    use crate::journal::Limits;
+    use crate::journal::testing::SharedStore;
     use crate::lease::Lease;
     use crate::resource::{API_VERSION, ResourceVersion};
     use crate::timestamp::Time;
@@ -339,12 +339,7 @@ mod tests {
     #[test]
     fn a_deletion_is_carried_out_after_the_creation_in_flight() {
         for is_complete in [false, true] {
-            let config = Config { is_shared: true, ..Config::new("shared", 1_000) };
-            let mut journal = Journal::new(Box::new(SharedPort::new(&SharedStore::default())), config, 1);
-            let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
-            while journal.is_loading() {
-                journal.advance(&mut table, 0, 100).expect("a store");
-            }
+            let (journal, mut table) = SharedStore::default().load(1, Limits::default());
             let mut storage = Storage::Journal(Box::new(journal));
             let (mut imports, now) = (Imports::default(), Now { ms: 0, wall: Time(0) });
             let (key, created) = read("n", "a");
@@ -373,13 +368,7 @@ mod tests {
         for batch_bytes_max in [1_000, 100_000] {
             let store = SharedStore::default();
             store.refuse_batches_above(2_000);
-            let limits = Limits { batch_bytes_max, ..Limits::default() };
-            let config = Config { is_shared: true, limits, ..Config::new("shared", 1_000) };
-            let mut journal = Journal::new(Box::new(SharedPort::new(&store)), config, 1);
-            let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
-            while journal.is_loading() {
-                journal.advance(&mut table, 0, 100).expect("a store");
-            }
+            let (journal, mut table) = store.load(1, Limits { batch_bytes_max, ..Limits::default() });
             let mut storage = Storage::Journal(Box::new(journal));
             let of_handover = Change::Create(Box::new(Lease::named(NAMESPACE, NAME)));
             storage.write(&mut table, of_handover, 0).expect("a change in flight");
