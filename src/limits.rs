@@ -106,8 +106,8 @@ pub const CLAIMS_MAX: usize = 64 * 1024;
 pub const INTERMEDIATES_MAX: usize = 3;
 
 /// Maximum bytes of the certificates that a client may send: its own and the intermediate ones. rustls stores them for
-/// each connection, and for each session in its cache. If the client CA itself has issued the client's certificate, the
-/// intermediate ones are not verified. So a client could send 64 KiB of any bytes. A certificate has about 1 KiB.
+/// each connection. If the client CA itself has issued the client's certificate, the intermediate ones are not
+/// verified. So a client could send 64 KiB of any bytes. A certificate has about 1 KiB.
 pub const CHAIN_BYTES_MAX: usize = 16 * 1024;
 
 // ---- A turn of the event loop: the share of each kind of work ----

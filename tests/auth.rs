@@ -8,7 +8,6 @@ mod support;
 use coordination_apiserver::cluster::{NamespaceChange, NamespacePhase};
 use coordination_apiserver::limits::{NAMESPACE_WAIT_MS, WAITING_FOR_NAMESPACE_MAX};
 use coordination_apiserver::server::Config;
-use rustls::HandshakeKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::aggregated::{Aggregated, PROXY};
@@ -219,31 +218,6 @@ fn a_node_changes_only_its_own_lease_aggregated_or_directly() {
 }
 
 #[test]
-fn a_resumed_session_has_the_rights_of_its_certificate() {
-    let mut aggregated = Aggregated::start();
-    let config = aggregated.proxies.client_config(PROXY, &[]);
-    let kind = |client: &Client| match &client.stream {
-        Stream::Tls(stream) => stream.conn.handshake_kind(),
-        Stream::Cleartext(_) => None,
-    };
-    for expected in [HandshakeKind::Full, HandshakeKind::Resumed] {
-        let mut client = aggregated.connect(Arc::clone(&config));
-        call(&mut client, "GET", "/apis", "", MASTERS).expect_status(200, "as the front proxy");
-        assert_eq!(kind(&client), Some(expected));
-    }
-    // Another authority replaces that of the client's certificate, so the server no longer trusts the certificate. The
-    // client can still resume its TLS session, but the session then proves no identity.
-    aggregated.reload();
-    aggregated.write("proxy.crt", Authority::new().pem());
-    eventually("the other authority counts", || {
-        let mut client = aggregated.connect(Arc::clone(&config));
-        let got = call(&mut client, "GET", "/apis", "", MASTERS);
-        assert_eq!(kind(&client), Some(HandshakeKind::Resumed));
-        got.status() == 401
-    });
-}
-
-#[test]
 fn certificates_are_replaced_while_a_connection_is_open() {
     let mut aggregated = Aggregated::start();
     let admin = AUTHORITY.client_config("admin", &["system:masters"]);
@@ -260,10 +234,8 @@ fn certificates_are_replaced_while_a_connection_is_open() {
     eventually("the invalid file is counted", || {
         Exposition::of(open.call("GET", "/metrics", "")).count("coordination_certificate_reload_errors_total", &[]) == 1
     });
-    // Each call has a new client configuration, which has no TLS session to resume. So the server sends its
-    // certificate.
     let fresh = || {
-        let mut client = aggregated.connect(AUTHORITY.client_config("admin", &["system:masters"]));
+        let mut client = aggregated.connect(Arc::clone(&admin));
         client.call("GET", "/apis", "").expect_status(200, "on a new connection");
         shown(&client).expect("a certificate")
     };

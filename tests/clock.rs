@@ -58,7 +58,7 @@ fn a_clock_before_1970_does_not_stop_the_process() {
     open.call("POST", &lease::collection("n"), &lease::new("a")).expect_status(201, "before the jump");
 
     fs::write(path("jumped"), "").unwrap();
-    // Client and server resume earlier TLS sessions and begin new ones, with a client certificate and without.
+    // TLS handshakes read the wall clock, with a client certificate and without.
     for _ in 0..3 {
         let answer = Client::open(&anybody).call("GET", "/healthz", "").expect_status(200, "without a certificate");
         let epoch = "Thu, 01 Jan 1970 00:00:00 GMT";

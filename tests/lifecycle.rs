@@ -410,7 +410,6 @@ fn two_servers_do_not_share_a_port() {
 
 #[test]
 fn each_connection_has_the_user_of_its_certificate() {
-    // A resumed session keeps its own identity.
     let [one, other] = ["one", "other"].map(|user| AUTHORITY.client_config(user, &["system:masters"]));
     for config in [&one, &other, &one, &other] {
         let endpoint = Endpoint { address: SECURE.secure_address(), tls: Some(Arc::clone(config)) };

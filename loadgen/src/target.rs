@@ -106,7 +106,7 @@ impl Target {
 }
 
 /// Returns a TLS configuration for TLS 1.3 and 1.2, with the certificate authorities and the client certificate of
-/// `access`. ALPN offers only this version of HTTP. TLS sessions are resumed.
+/// `access`. ALPN offers only this version of HTTP. TLS sessions are resumed if the server permits it.
 fn client_config(access: &Access, version: Version) -> Result<ClientConfig, String> {
     let ca = access
         .ca

@@ -2,9 +2,9 @@
 //!
 //! The server evaluates the peer's certificates again when the last evaluation expires or when the trusted CAs change.
 //! If the certificates proved no identity, the server also evaluates them again when the clock goes back, since they
-//! may only have seemed expired. kube-apiserver verifies the chain for every request. So removed CAs, expired
-//! certificates and resumed sessions have the same effect in both servers. Invariant: only a proven front proxy may
-//! name users in field lines.
+//! may only have seemed expired. kube-apiserver verifies the chain for every request. So removed CAs and expired
+//! certificates have the same effect in both servers. Invariant: only a proven front proxy may name users in field
+//! lines.
 
 use super::request_header::{self, Unnamed};
 use super::{Caller, has_rights};

@@ -1,14 +1,14 @@
-//! The rustls configuration: certificate and key, client authentication, versions, ALPN, resumption.
+//! The rustls configuration: certificate and key, client authentication, versions, ALPN.
 //!
 //! This module chooses the crypto provider itself, and ignores rustls's default for the process. So no other crate can
 //! replace the provider.
 
 use super::trust::Trust;
-use super::wall_clock::{Tickets, WallClock};
+use super::wall_clock::WallClock;
 use crate::timestamp::Time;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSessions};
+use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -31,28 +31,6 @@ pub struct Secure {
     pub trust: Arc<Trust>,
     /// Last second at which the serving certificate is valid; `None` if unreadable.
     pub serving_last: Option<Time>,
-}
-
-/// Ticket keys and session cache, for TLS session resumption. They stay the same after a reload of the certificates,
-/// so that not all clients have to repeat full handshakes. Each connection re-evaluates the certificates of its
-/// resumed session ([`Trust::prove`]).
-#[derive(Clone, Debug)]
-pub struct Resumption {
-    tickets: Arc<dyn ProducesTickets>,
-    sessions: Arc<dyn StoresServerSessions>,
-}
-
-impl Resumption {
-    /// Creates new ticket keys and an empty session cache.
-    ///
-    /// # Errors
-    /// rustls's error, if the system gives no random numbers or the wall clock is before 1970.
-    pub fn new() -> Result<Self, rustls::Error> {
-        // The server stores nothing for a ticket. So thousands of nodes can reconnect at once and resume their
-        // sessions without a large cache. The cache is for TLS 1.2 clients that resume by session ID.
-        let tickets = Arc::new(Tickets::new(aws_lc_rs::Ticketer::new)?);
-        Ok(Self { tickets, sessions: ServerSessionMemoryCache::new(SESSION_CACHE_LEN) })
-    }
 }
 
 /// An error of the TLS configuration, with the file or the other source that it concerns.
@@ -101,17 +79,18 @@ fn rustls_words(error: &rustls::Error) -> String {
 /// Builds the configuration of a server that requests a client certificate. Clients without a certificate are
 /// accepted: each request is authorized separately, and health checks need no certificate. A certificate that `trust`
 /// rejects is refused. The server prefers HTTP/2.
-pub(super) fn rustls_config(serving: Arc<CertifiedKey>, trust: Arc<Trust>, resumption: &Resumption) -> ServerConfig {
+pub(super) fn rustls_config(serving: Arc<CertifiedKey>, trust: Arc<Trust>) -> ServerConfig {
     let mut config = ServerConfig::builder_with_details(provider(), Arc::new(WallClock))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .expect("the provider has cipher suites of both versions")
         .with_client_cert_verifier(trust)
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(serving)));
     config.alpn_protocols = [ALPN_HTTP_2, ALPN_HTTP_1_1].map(<[u8]>::to_vec).into();
-    config.ticketer = Arc::clone(&resumption.tickets);
-    config.session_storage = Arc::clone(&resumption.sessions);
-    // RFC 8446 §8: early data can be replayed, and a renewal is not idempotent.
-    config.max_early_data_size = 0;
+    // No client can resume a TLS session. A resumed session keeps the client certificate of its first handshake, even
+    // after the client has renewed this certificate, and rustls does not check whether the certificate has expired.
+    // Full handshakes cost the clients of client-go nothing: client-go never resumes a session.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     config
 }
 
@@ -139,11 +118,6 @@ pub(super) fn key_of(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>,
         e => TlsConfigError::new(path, TlsConfigErrorCause::Pem(e)),
     })
 }
-
-/// Maximum number of sessions in the session cache. A session contains the client's certificate chain, mostly about a
-/// kilobyte, and at most [`CHAIN_BYTES_MAX`](crate::limits::CHAIN_BYTES_MAX). So the cache mostly has about 4 MiB, and
-/// at most 64 MiB.
-const SESSION_CACHE_LEN: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -251,18 +225,18 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_take_clients_with_and_without_certificate_and_resume() {
+    fn both_versions_take_clients_with_and_without_certificate_and_never_resume() {
         let pki = Pki::new();
         let server = pki.server("server.crt", "server.key", "ca.crt").expect("a configuration");
         for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
             for own in [None, Some("client")] {
                 let client = Arc::new(pki.client(own, version));
-                for expected in [rustls::HandshakeKind::Full, rustls::HandshakeKind::Resumed] {
+                for nth in 0..2 {
                     let (server, _client) = handshake(&server, &client).expect("a handshake");
                     assert_eq!(server.protocol_version(), Some(version.version));
-                    assert_eq!(server.handshake_kind(), Some(expected), "{version:?} {own:?}");
+                    let kind = server.handshake_kind();
+                    assert_eq!(kind, Some(rustls::HandshakeKind::Full), "handshake {nth}, {version:?} {own:?}");
                     assert_eq!(server.alpn_protocol(), Some(ALPN_HTTP_2), "the server prefers HTTP/2");
-                    // A resumed session has the identity of the session that it resumes.
                     let user =
                         server.peer_certificates().and_then(<[_]>::first).and_then(super::super::identity::identity_of);
                     assert_eq!(user.map(|id| id.user).as_deref(), own);

@@ -7,7 +7,7 @@
 //! of the others. Errors are logged at once, then hourly.
 
 use super::authorities::Authorities;
-use super::config::{Resumption, Secure, TlsConfigError, TlsConfigErrorCause, rustls_config};
+use super::config::{Secure, TlsConfigError, rustls_config};
 use super::config_map::ClusterAuthentication;
 use super::expiry::{EtcdCert, ExpiryLog, Trouble, Validity, words_of};
 use super::identity::validity_of;
@@ -47,7 +47,6 @@ pub enum Reload {
 #[derive(Debug)]
 pub struct Reloader {
     sources: TlsSources,
-    resumption: Resumption,
     cluster: Option<ClusterAuthentication>,
     serving: Part<Arc<CertifiedKey>>,
     clients: Part<Authorities>,
@@ -124,12 +123,9 @@ impl Reloader {
     /// # Errors
     /// A file that cannot be read, has no usable content, or does not fit the other files.
     pub fn new(sources: TlsSources) -> Result<(Self, Secure), TlsConfigError> {
-        let rustls = |e| TlsConfigError::new(&sources.key, TlsConfigErrorCause::Rustls(e));
-        let resumption = Resumption::new().map_err(rustls)?;
         let (serving, clients, proxies) = (Part::default(), Part::default(), Part::default());
         let mut reloader = Self {
             sources,
-            resumption,
             cluster: None,
             serving,
             clients,
@@ -231,7 +227,7 @@ impl Reloader {
             );
         }
         let trust = Arc::new(Trust::new(clients, proxies, front_proxy, is_complete));
-        let config = rustls_config(serving, Arc::clone(&trust), &self.resumption);
+        let config = rustls_config(serving, Arc::clone(&trust));
         Some(Secure { config: Arc::new(config), trust, serving_last: self.serving_validity().map(|of| *of.end()) })
     }
 

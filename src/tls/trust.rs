@@ -2,8 +2,7 @@
 //!
 //! There are two kinds of CAs. A certificate of the client CA names a user. A certificate of the front-proxy CA with an
 //! allowed Common Name lets the peer name users in field lines. The handshake accepts a certificate of any of these
-//! CAs, or no certificate. After the handshake, [`Trust::prove`] determines the CA of the certificate. This also covers
-//! resumed sessions, for which rustls does not verify the certificate again.
+//! CAs, or no certificate. After the handshake, [`Trust::prove`] determines the CA of the certificate.
 
 use super::authorities::{Authorities, UNKNOWN_ISSUER, graver};
 use super::identity::{Identity, common_name_of, identity_of, validity_of};
