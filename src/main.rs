@@ -96,6 +96,12 @@ fn run(args: &Args) -> Result<(), Failure> {
         Some(_) => Some(Tls::new(args)?),
         None => None,
     };
+    if let Some(tls) = &mut tls
+        && let Some(file) = &args.kubeconfig
+        && let Some(pem) = cluster.as_ref().and_then(Cluster::client_cert_pem)
+    {
+        tls.reloader.watch_kubeconfig(file.clone(), pem);
+    }
     let namespaces = if args.namespaces_from_cluster { Namespaces::awaited() } else { Namespaces::default() };
     let storage = match args.storage {
         StorageKind::Disk => {

@@ -22,15 +22,18 @@ pub use namespaces::{NamespaceChange, NamespacePhase, Namespaces};
 
 use crate::tls::config_map::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication};
 use crate::updates::UpdateSender;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use built_in::follow_built_in;
 use compact_str::CompactString;
 use endpoints::keep_endpoints;
 use follow::{READ_MAX, Seen, follow};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Config};
 use std::fmt;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -43,6 +46,8 @@ pub struct Cluster {
     client: Client,
     /// URL of kube-apiserver, for the log.
     server: String,
+    /// Client certificate of the kubeconfig, in PEM.
+    client_cert_pem: Option<Vec<u8>>,
 }
 
 /// The Service whose EndpointSlices this server maintains.
@@ -100,6 +105,7 @@ impl Cluster {
             Some(path) => runtime.block_on(read_config(path)).map_err(|cause| error(&cause))?,
         };
         let server = config.cluster_url.to_string();
+        let client_cert_pem = client_cert_pem(&config.auth_info);
         config.read_timeout = Some(READ_MAX);
         config.reset_reader_on_write = true;
         // By default, the client silently sleeps for minutes after some refusals. `follow` has its own pauses instead.
@@ -108,7 +114,13 @@ impl Cluster {
             let _entered = runtime.enter();
             Client::try_from(config).map_err(|e| error(&e))?
         };
-        Ok(Self { runtime, client, server })
+        Ok(Self { runtime, client, server, client_cert_pem })
+    }
+
+    /// Returns the client certificate of the kubeconfig in PEM; `None` if the client has none, such as with a token.
+    #[must_use]
+    pub fn client_cert_pem(&self) -> Option<&[u8]> {
+        self.client_cert_pem.as_deref()
     }
 
     /// Starts a thread that follows the cluster's authentication settings and namespaces, and maintains the
@@ -124,7 +136,7 @@ impl Cluster {
         endpoints: Option<PublishedEndpoints>,
         built_in: Option<BuiltInRequests>,
     ) -> io::Result<()> {
-        let Self { runtime, client, server } = self;
+        let Self { runtime, client, server, .. } = self;
         let run = move || {
             let _span = tracing::error_span!("cluster", server).entered();
             let authentication = async {
@@ -150,6 +162,14 @@ impl Cluster {
             runtime.block_on(futures_util::future::join4(authentication, namespaces, endpoints, built_in));
         };
         thread::Builder::new().name("cluster".to_owned()).spawn(run).map(drop)
+    }
+}
+
+/// Returns the client certificate of a kubeconfig's user in PEM, from the same place as the crate `kube`.
+fn client_cert_pem(user: &AuthInfo) -> Option<Vec<u8>> {
+    match &user.client_certificate_data {
+        Some(data) => STANDARD.decode(data).ok(),
+        None => fs::read(user.client_certificate.as_ref()?).ok(),
     }
 }
 
@@ -223,7 +243,6 @@ fn named(namespace: PartialObjectMeta<Namespace>) -> (CompactString, NamespacePh
 mod tests {
     use super::follow::PAUSE_MIN;
     use super::*;
-    use std::fs;
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::time::{Duration, Instant};
@@ -287,6 +306,19 @@ mod tests {
         follow_lists(cluster, 4);
         // Three pauses separate the four lists. A pause is random, and may be a quarter shorter than intended.
         assert!(begun.elapsed() >= PAUSE_MIN * (1 + 2 + 4) * 3 / 4, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn the_client_certificate_is_in_the_kubeconfig_or_in_a_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("client.crt");
+        fs::write(&file, "a file").expect("written");
+        let client_certificate = Some(file.display().to_string());
+        let mut user = AuthInfo { client_certificate, ..AuthInfo::default() };
+        assert_eq!(client_cert_pem(&user), Some(b"a file".to_vec()));
+        user.client_certificate_data = Some("aW5saW5l".to_owned());
+        assert_eq!(client_cert_pem(&user), Some(b"inline".to_vec()));
+        assert_eq!(client_cert_pem(&AuthInfo::default()), None);
     }
 
     #[test]

@@ -48,8 +48,8 @@ pub struct Metrics {
     requests_malformed: u64,
     reload_failures: u64,
     serving_last: Option<Time>,
-    /// Flag and last second of validity of each client certificate for etcd.
-    etcd_certs_last: Vec<(&'static str, Time)>,
+    /// Flag and last second of validity of each watched certificate, except the serving certificate.
+    certs_last: Vec<(&'static str, Time)>,
     followed: Vec<Followed>,
     watches: WatchCounts,
     /// Numbers of watches at the end of the previous turn. `last` has the number of open watches at the same moment.
@@ -137,7 +137,7 @@ impl Metrics {
             requests_malformed: 0,
             reload_failures: 0,
             serving_last: None,
-            etcd_certs_last: Vec::new(),
+            certs_last: Vec::new(),
             followed: Vec::new(),
             watches: WatchCounts::default(),
             watches_last: WatchCounts::default(),
@@ -220,9 +220,10 @@ impl Metrics {
         self.serving_last = last;
     }
 
-    /// Sets the last second at which each client certificate for etcd is valid, with the flag that names its file.
-    pub fn set_etcd_certs_last(&mut self, lasts: Vec<(&'static str, Time)>) {
-        self.etcd_certs_last = lasts;
+    /// Sets the last second at which each watched certificate, except the serving certificate, is valid. Each has the
+    /// flag that names its file.
+    pub fn set_certs_last(&mut self, lasts: Vec<(&'static str, Time)>) {
+        self.certs_last = lasts;
     }
 
     /// Counts a watch that begins.
@@ -426,10 +427,10 @@ impl Metrics {
                 last.0,
             );
         }
-        if !self.etcd_certs_last.is_empty() {
-            const EXPIRATION: &str = "coordination_etcd_certificate_expiration_timestamp_seconds";
-            out.gauge(EXPIRATION, "Expiration of the client certificate for etcd, in seconds since 1970, by flag.");
-            for &(flag, last) in &self.etcd_certs_last {
+        if !self.certs_last.is_empty() {
+            const EXPIRATION: &str = "coordination_certificate_expiration_timestamp_seconds";
+            out.gauge(EXPIRATION, "Expiration of CAs and client certificates, in seconds since 1970, by flag.");
+            for &(flag, last) in &self.certs_last {
                 out.sample(EXPIRATION, &[("flag", flag)], last.0);
             }
         }
@@ -529,7 +530,7 @@ mod tests {
         metrics.count_tls_handshake(false);
         metrics.count_reload_failure();
         metrics.set_serving_last(Some(Time(1_800_000_000)));
-        metrics.set_etcd_certs_last(vec![("etcd-certfile", Time(1_900_000_000))]);
+        metrics.set_certs_last(vec![("etcd-certfile", Time(1_900_000_000))]);
         metrics.set_followed(vec![Followed::namespaces()]);
         metrics.end_turn(TurnEnd {
             duration_us: 30,
@@ -571,7 +572,7 @@ mod tests {
             ("apiserver_tls_handshake_errors_total", 1),
             ("coordination_certificate_reload_errors_total", 1),
             ("coordination_serving_certificate_expiration_timestamp_seconds", 1_800_000_000),
-            ("coordination_etcd_certificate_expiration_timestamp_seconds{flag=\"etcd-certfile\"}", 1_900_000_000),
+            ("coordination_certificate_expiration_timestamp_seconds{flag=\"etcd-certfile\"}", 1_900_000_000),
             ("coordination_cluster_heard_timestamp_seconds{what=\"namespaces\"}", 0),
             ("coordination_handover_serves", 1),
             ("coordination_handover_holds_writes", 0),

@@ -478,7 +478,7 @@ impl Server {
                     self.recheck_slot = Some(0);
                 }
                 Reload::Failed => self.service.api.metrics.count_reload_failure(),
-                Reload::EtcdCerts(lasts) => self.service.api.metrics.set_etcd_certs_last(lasts),
+                Reload::Expiries(lasts) => self.service.api.metrics.set_certs_last(lasts),
             }
         }
     }

@@ -96,6 +96,14 @@ impl Authorities {
         self.0.iter().any(|one| those.0.iter().any(|other| other.cert == one.cert))
     }
 
+    /// Returns the first and the last second at which any of the CAs is valid; `None` without CAs. A replaced CA may
+    /// stay in the set until it expires, so the set expires with its last CA.
+    pub(super) fn validity(&self) -> Option<RangeInclusive<Time>> {
+        let first = self.0.iter().map(|authority| *authority.validity.start()).min()?;
+        let last = self.0.iter().map(|authority| *authority.validity.end()).max()?;
+        Some(first..=last)
+    }
+
     /// Returns the subjects of the CAs. By these, a client chooses its certificate.
     pub(super) fn subjects(&self) -> impl Iterator<Item = DistinguishedName> {
         self.0.iter().flat_map(|authority| authority.verifier.root_hint_subjects().iter().cloned())

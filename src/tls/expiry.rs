@@ -67,28 +67,85 @@ impl ExpiryLog {
     }
 }
 
-/// The file of a client certificate with which this server connects to etcd.
+/// What a watched certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Serving,
+    ClientCa,
+    FrontProxyCa,
+    Etcd,
+    Kubeconfig,
+}
+
+impl Kind {
+    /// Returns the words for log lines: the name of the certificate, the effect if it is not valid, and the remedy.
+    fn words(self) -> [&'static str; 3] {
+        match self {
+            Self::Serving => [
+                "the serving certificate",
+                "clients refuse this server",
+                "renew it; a restart renews it if this server has issued it",
+            ],
+            Self::ClientCa => [
+                "the client CA",
+                "this server refuses the client certificates of this CA",
+                "renew it, and then the client certificates",
+            ],
+            Self::FrontProxyCa => [
+                "the front-proxy CA",
+                "this server refuses all requests that kube-apiserver forwards",
+                "renew it, and then the front-proxy certificate of kube-apiserver",
+            ],
+            Self::Etcd => [
+                "the client certificate for etcd",
+                "etcd refuses new connections",
+                "renew it; this server loads the new file by itself",
+            ],
+            Self::Kubeconfig => [
+                "the client certificate of the kubeconfig",
+                "kube-apiserver refuses this server",
+                "renew it, and restart this server",
+            ],
+        }
+    }
+}
+
+/// A certificate, or a set of CAs, whose expiry this server watches.
 #[derive(Debug)]
-pub(super) struct EtcdCert {
-    /// Name of the flag that names the file.
+pub(super) struct Watched {
+    pub(super) kind: Kind,
+    /// Name of the flag that names the file. In the ConfigMap of the cluster, the key of a CA has the same name.
     flag: &'static str,
+    /// The file, or the name of the other source.
     file: PathBuf,
-    /// Validity of the certificate in the last usable content of the file; `None` before the first usable content.
+    /// Validity of the certificate; `None` if there is no certificate, or if no usable one was read yet.
     validity: Option<Validity>,
     log: ExpiryLog,
 }
 
-impl EtcdCert {
-    pub(super) fn new(flag: &'static str, file: PathBuf) -> Self {
-        Self { flag, file, validity: None, log: ExpiryLog::default() }
+impl Watched {
+    pub(super) fn new(kind: Kind, flag: &'static str, file: PathBuf) -> Self {
+        Self { kind, flag, file, validity: None, log: ExpiryLog::default() }
     }
 
-    /// Reads the file again. Returns whether the validity has changed.
+    /// Watches `pem`, the client certificate of the kubeconfig `file`. The certificate does not change: the client for
+    /// kube-apiserver loads it only at the start.
+    pub(super) fn kubeconfig(file: PathBuf, pem: &[u8]) -> Self {
+        let validity = validity_in(&file, pem);
+        Self { validity, ..Self::new(Kind::Kubeconfig, "kubeconfig", file) }
+    }
+
+    /// Reads the certificate in the file again. Returns whether the validity has changed.
     pub(super) fn look(&mut self) -> bool {
+        let found = fs::read(&self.file).ok().and_then(|text| validity_in(&self.file, &text));
         // Unusable content may be a file that is just being written.
-        let Some(validity) = validity_in(&self.file) else { return false };
-        let is_other = self.validity.as_ref() != Some(&validity);
-        self.validity = Some(validity);
+        found.is_some() && self.note(found)
+    }
+
+    /// Notes the present validity. Returns whether it has changed.
+    pub(super) fn note(&mut self, validity: Option<Validity>) -> bool {
+        let is_other = self.validity != validity;
+        self.validity = validity;
         is_other
     }
 
@@ -104,39 +161,25 @@ impl EtcdCert {
 
     /// Writes a log line about the trouble with the certificate.
     pub(super) fn tell(&self, trouble: Trouble) {
-        let (flag, file) = (self.flag, self.file.display());
+        let (flag, file, [name, effect, remedy]) = (self.flag, self.file.display(), self.kind.words());
         let (from, until) = self.validity.as_ref().map(words_of).unwrap_or_default();
         match trouble {
-            Trouble::NotYetValid => tracing::error!(
-                flag,
-                %file,
-                from,
-                "the client certificate for etcd is not valid yet: etcd refuses new connections; check the clocks"
-            ),
-            Trouble::ExpiresSoon => tracing::warn!(
-                flag,
-                %file,
-                until,
-                "the client certificate for etcd expires soon: renew it; the server loads the new file by itself"
-            ),
-            Trouble::Expired => tracing::error!(
-                flag,
-                %file,
-                until,
-                "the client certificate for etcd has expired: etcd refuses new connections; renew the certificate"
-            ),
+            Trouble::NotYetValid => {
+                tracing::error!(flag, %file, from, "{name} is not valid yet: {effect}; check the clocks");
+            }
+            Trouble::ExpiresSoon => tracing::warn!(flag, %file, until, "{name} expires soon: {remedy}"),
+            Trouble::Expired => tracing::error!(flag, %file, until, "{name} has expired: {effect}; {remedy}"),
         }
     }
 }
 
-/// Returns the validity of the first certificate in a PEM file; `None` if the file has none.
-fn validity_in(file: &Path) -> Option<Validity> {
-    let certs = certs_of(file, &fs::read(file).ok()?).ok()?;
-    validity_of(certs.first()?)
+/// Returns the validity of the first certificate in a PEM text from `file`; `None` if the text has none.
+fn validity_in(file: &Path, text: &[u8]) -> Option<Validity> {
+    validity_of(certs_of(file, text).ok()?.first()?)
 }
 
 /// Returns the first second and the last day of a validity as texts.
-pub(super) fn words_of(validity: &Validity) -> (String, String) {
+fn words_of(validity: &Validity) -> (String, String) {
     let mut from = Vec::new();
     push_time(&mut from, *validity.start());
     let until = OffsetDateTime::from_unix_timestamp(validity.end().0);
@@ -178,7 +221,7 @@ mod tests {
             let cert = params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
             fs::write(&file, cert.pem()).expect("written");
         };
-        let mut cert = EtcdCert::new("etcd-certfile", file.clone());
+        let mut cert = Watched::new(Kind::Etcd, "etcd-certfile", file.clone());
         assert!(!cert.look());
         assert_eq!((cert.last(), cert.due(Time(0), Instant::now())), (None, None), "there is no file");
         write(2026);

@@ -8,10 +8,10 @@
 
 use super::authorities::Authorities;
 use super::config::{Secure, TlsConfigError, rustls_config};
-use super::config_map::ClusterAuthentication;
-use super::expiry::{EtcdCert, ExpiryLog, Trouble, Validity, words_of};
+use super::config_map::{CLIENT_CA, ClusterAuthentication, FRONT_PROXY_CA, origin};
+use super::expiry::{Kind, Validity, Watched};
 use super::identity::validity_of;
-use super::source::{AuthoritiesPem, ServingPem, TlsSources};
+use super::source::{AuthoritiesPem, FrontProxySource, ServingPem, TlsSources};
 use super::trust::{FrontProxy, Trust};
 use crate::clock::Clock;
 use crate::timestamp::Time;
@@ -39,8 +39,9 @@ pub enum Reload {
     Done(Secure),
     /// Invalid certificates or CAs. The previous ones stay in use.
     Failed,
-    /// Last second at which each client certificate for etcd is valid, with the flag that names its file.
-    EtcdCerts(Vec<(&'static str, Time)>),
+    /// Last second at which each watched certificate or set of CAs is valid, with the flag that names its file. The
+    /// serving certificate is missing: [`Secure`] has its last second.
+    Expiries(Vec<(&'static str, Time)>),
 }
 
 /// The sources and the current parts of the TLS configuration. Builds a new configuration when a source changes.
@@ -51,9 +52,9 @@ pub struct Reloader {
     serving: Part<Arc<CertifiedKey>>,
     clients: Part<Authorities>,
     proxies: Part<(Authorities, FrontProxy)>,
-    serving_log: ExpiryLog,
-    /// Client certificates for etcd. The etcd client loads them itself, and this reloader only watches their expiry.
-    etcd_certs: Vec<EtcdCert>,
+    /// The certificates whose expiry the log and a metric report. Those for etcd and for kube-apiserver are loaded by
+    /// their own clients, not by this reloader.
+    watched: Vec<Watched>,
 }
 
 /// A part of a TLS configuration, built from the last valid input.
@@ -123,16 +124,18 @@ impl Reloader {
     /// # Errors
     /// A file that cannot be read, has no usable content, or does not fit the other files.
     pub fn new(sources: TlsSources) -> Result<(Self, Secure), TlsConfigError> {
-        let (serving, clients, proxies) = (Part::default(), Part::default(), Part::default());
-        let mut reloader = Self {
-            sources,
-            cluster: None,
-            serving,
-            clients,
-            proxies,
-            serving_log: ExpiryLog::default(),
-            etcd_certs: Vec::new(),
+        let client_ca = sources.client_ca.clone().unwrap_or_else(|| origin(CLIENT_CA));
+        let front_proxy_ca = match &sources.front_proxy {
+            FrontProxySource::File(file, _) => file.clone(),
+            FrontProxySource::None | FrontProxySource::Cluster { .. } => origin(FRONT_PROXY_CA),
         };
+        let watched = vec![
+            Watched::new(Kind::Serving, "tls-cert-file", sources.cert.clone()),
+            Watched::new(Kind::ClientCa, CLIENT_CA, client_ca),
+            Watched::new(Kind::FrontProxyCa, FRONT_PROXY_CA, front_proxy_ca),
+        ];
+        let (serving, clients, proxies) = (Part::default(), Part::default(), Part::default());
+        let mut reloader = Self { sources, cluster: None, serving, clients, proxies, watched };
         reloader.update_parts();
         for error in [&mut reloader.serving.error, &mut reloader.clients.error, &mut reloader.proxies.error] {
             error.take().map_or(Ok(()), Err)?;
@@ -143,7 +146,12 @@ impl Reloader {
 
     /// Also watches the expiry of these client certificates for etcd. Each has the flag that names its file.
     pub fn watch_etcd_certs(&mut self, certs: impl Iterator<Item = (&'static str, PathBuf)>) {
-        self.etcd_certs = certs.map(|(flag, file)| EtcdCert::new(flag, file)).collect();
+        self.watched.extend(certs.map(|(flag, file)| Watched::new(Kind::Etcd, flag, file)));
+    }
+
+    /// Also watches the expiry of `pem`, the client certificate of the kubeconfig `file`.
+    pub fn watch_kubeconfig(&mut self, file: PathBuf, pem: &[u8]) {
+        self.watched.push(Watched::kubeconfig(file, pem));
     }
 
     /// Watches for changes on a separate thread until the event loop has ended: checks the files once `every` has
@@ -160,8 +168,8 @@ impl Reloader {
         let run = move || {
             let (mut cluster, clock) = (cluster, Clock::start());
             loop {
-                if let Some(lasts) = self.etcd_certs_changed()
-                    && !updates.send(Reload::EtcdCerts(lasts))
+                if let Some(lasts) = self.expiries_changed()
+                    && !updates.send(Reload::Expiries(lasts))
                 {
                     return;
                 }
@@ -235,50 +243,30 @@ impl Reloader {
         validity_of(self.serving.right.as_ref()?.cert.first()?)
     }
 
-    /// Returns the validity of the serving certificate and the trouble with it, if a log line about it is due.
-    fn serving_trouble(&mut self, wall: Time, now: Instant) -> Option<(Validity, Trouble)> {
-        let validity = self.serving_validity()?;
-        let trouble = self.serving_log.due(&validity, wall, now)?;
-        Some((validity, trouble))
-    }
-
-    /// Reads the client certificates for etcd again. If one has changed, returns the last second of each.
-    fn etcd_certs_changed(&mut self) -> Option<Vec<(&'static str, Time)>> {
+    /// Notes the present validity of each watched certificate. If one has changed, returns the last second of each.
+    fn expiries_changed(&mut self) -> Option<Vec<(&'static str, Time)>> {
+        let serving = self.serving_validity();
+        let clients = self.clients.right.as_ref().and_then(Authorities::validity);
+        let proxies = self.proxies.right.as_ref().and_then(|(proxies, _)| proxies.validity());
         let mut is_other = false;
-        for cert in &mut self.etcd_certs {
-            is_other |= cert.look();
+        for cert in &mut self.watched {
+            is_other |= match cert.kind {
+                Kind::Serving => cert.note(serving.clone()),
+                Kind::ClientCa => cert.note(clients.clone()),
+                Kind::FrontProxyCa => cert.note(proxies.clone()),
+                Kind::Etcd => cert.look(),
+                Kind::Kubeconfig => false,
+            };
         }
-        is_other.then(|| self.etcd_certs.iter().filter_map(EtcdCert::last).collect())
+        let lasts = self.watched.iter().filter(|cert| cert.kind != Kind::Serving).filter_map(Watched::last);
+        is_other.then(|| lasts.collect())
     }
 
     /// Writes the log lines that are due about certificates that expire soon, have expired or are not valid yet.
     fn tell_expiry(&mut self, wall: Time, now: Instant) {
-        if let Some((validity, trouble)) = self.serving_trouble(wall, now) {
-            self.tell_serving(&validity, trouble);
-        }
-        for cert in &mut self.etcd_certs {
+        for cert in &mut self.watched {
             if let Some(trouble) = cert.due(wall, now) {
                 cert.tell(trouble);
-            }
-        }
-    }
-
-    fn tell_serving(&self, validity: &Validity, trouble: Trouble) {
-        let file = self.sources.cert.display();
-        let (from, until) = words_of(validity);
-        match trouble {
-            Trouble::NotYetValid => tracing::error!(
-                %file,
-                from,
-                "the serving certificate is not valid yet: clients refuse this server; check the clock of this machine"
-            ),
-            Trouble::ExpiresSoon => tracing::warn!(
-                %file,
-                until,
-                "the serving certificate expires soon; a restart renews it if this server has issued it"
-            ),
-            Trouble::Expired => {
-                tracing::error!(%file, until, "the serving certificate has expired: clients refuse this server");
             }
         }
     }
@@ -292,8 +280,7 @@ impl Reloader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::expiry::TELL_EXPIRY_EVERY;
-    use crate::tls::source::FrontProxySource;
+    use crate::tls::expiry::{TELL_EXPIRY_EVERY, Trouble};
     use crate::updates;
     use mio::{Events, Poll, Token, Waker};
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -409,7 +396,9 @@ mod tests {
             let (mut reloader, first) = Reloader::new(sources(&dir, FrontProxySource::None)).expect("a configuration");
             assert_eq!(first.serving_last, Some(LAST));
             let now = Instant::now();
-            let mut trouble = |wall, now| reloader.serving_trouble(wall, now).map(|(_, trouble)| trouble);
+            reloader.expiries_changed();
+            let serving = reloader.watched.iter_mut().find(|cert| cert.kind == Kind::Serving).expect("it is watched");
+            let mut trouble = |wall, now| serving.due(wall, now);
             assert_eq!(trouble(Time(LAST.0 - days * DAY - 1), now), Some(Trouble::NotYetValid), "{days}");
             assert_eq!(trouble(Time(LAST.0 - (soon + 1) * DAY), now), None, "{days}");
             assert_eq!(trouble(Time(LAST.0 - soon * DAY), now), Some(Trouble::ExpiresSoon), "{days}");
@@ -418,6 +407,41 @@ mod tests {
             assert_eq!(trouble(LAST, later), Some(Trouble::ExpiresSoon));
             assert_eq!(trouble(Time(LAST.0 + DAY), later), Some(Trouble::Expired));
         }
+    }
+
+    /// A replaced CA may stay in a file until it expires, so the CA that expires last counts.
+    #[test]
+    fn the_expiry_of_each_certificate_is_reported() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| dir.path().join(name);
+        let until = |year| {
+            let mut params = CertificateParams::default();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+            params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate").pem()
+        };
+        write_serving(&dir);
+        fs::write(path("ca.crt"), until(2025) + &until(2028)).expect("written");
+        fs::write(path("proxy.crt"), until(2027)).expect("written");
+        fs::write(path("etcd.crt"), until(2026)).expect("written");
+        let front_proxy = FrontProxySource::File(path("proxy.crt"), FrontProxy::default());
+        let (mut reloader, _first) = Reloader::new(sources(&dir, front_proxy)).expect("a configuration");
+        reloader.watch_etcd_certs([("etcd-certfile", path("etcd.crt"))].into_iter());
+        reloader.watch_kubeconfig(path("kubeconfig"), until(2025).as_bytes());
+        let [in_2025, in_2026, in_2027, in_2028] =
+            [1_735_689_600, 1_767_225_600, 1_798_761_600, 1_830_297_600].map(Time);
+        let mut lasts = vec![
+            ("client-ca-file", in_2028),
+            ("requestheader-client-ca-file", in_2027),
+            ("etcd-certfile", in_2026),
+            ("kubeconfig", in_2025),
+        ];
+        assert_eq!(reloader.expiries_changed(), Some(lasts.clone()));
+        assert_eq!(reloader.expiries_changed(), None, "nothing has changed");
+        fs::write(path("ca.crt"), until(2027)).expect("written");
+        assert!(reloader.changed().is_some());
+        lasts[0].1 = in_2027;
+        assert_eq!(reloader.expiries_changed(), Some(lasts));
     }
 
     /// Returns a reloader that trusts the CAs of the cluster, with its folder and its first configuration.
@@ -451,8 +475,10 @@ mod tests {
         for what in ["the first settings", "equal settings and another serving certificate"] {
             settings.send(equal.clone()).expect("a receiver");
             let reload = loop {
-                if let Some(reload) = reloads.next() {
-                    break reload;
+                match reloads.next() {
+                    Some(Reload::Expiries(_)) => continue,
+                    Some(reload) => break reload,
+                    None => {}
                 }
                 let mut events = Events::with_capacity(1);
                 poll.poll(&mut events, Some(Duration::from_secs(20))).expect("a poll");
