@@ -122,9 +122,9 @@ pub const EVENTS_PER_TURN: usize = 256;
 /// a tenth of a second.
 pub const CONNECTIONS_PER_TURN: usize = 256;
 
-/// Maximum number of connections in one turn that run only because certificates or CAs were reloaded. The server then
-/// verifies the certificates of the peer, which takes up to a tenth of a millisecond. Without this limit, requests
-/// would wait until those of 16,000 connections are verified, which takes a second.
+/// Maximum number of connections in one turn that run only because the server verifies the certificates of all peers
+/// again, such as after a reload of CAs. A verification takes up to a tenth of a millisecond. Without this limit,
+/// requests would wait until the peers of 16,000 connections are verified, which takes a second.
 pub const RECHECKED_PER_TURN: usize = 16;
 
 /// Time budget in a turn for connections that end, in µs. The last connection may exceed the budget. When a load

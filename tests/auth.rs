@@ -9,6 +9,7 @@ use coordination_apiserver::cluster::{NamespaceChange, NamespacePhase};
 use coordination_apiserver::limits::{NAMESPACE_WAIT_MS, WAITING_FOR_NAMESPACE_MAX};
 use coordination_apiserver::server::Config;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 use support::aggregated::{Aggregated, PROXY};
 use support::client::Client;
@@ -282,6 +283,22 @@ fn a_watch_of_a_withdrawn_authority_is_evicted_for_a_new_connection() {
     let others = Authority::new();
     aggregated.write("ca.crt", others.pem());
     let mut new = aggregated.connect(others.client_config("admin", &["system:masters"]));
+    new.call("GET", "/apis", "").expect_status(200, "in the place of the watch");
+    watch.expect_closed();
+}
+
+/// The peer of a watch sends no request after its certificate has expired.
+#[test]
+fn a_watch_with_an_expired_certificate_is_evicted_for_a_new_connection() {
+    let aggregated = Aggregated::start_with(Config { max_connections: 1, ..Config::default() });
+    let valid = Duration::from_secs(4);
+    let endpoint = aggregated.endpoint(AUTHORITY.short_client_config("admin", &["system:masters"], valid));
+    let mut watch = Client::open(&endpoint);
+    watch.send(request("GET", &format!("{}?watch=1", collection("default")), "", &[]));
+    assert_eq!(watch.try_recv_head().expect("a head").status, 200);
+    // The server counts whole seconds, and the certificate is valid until the end of its last second.
+    thread::sleep(valid + Duration::from_secs(1));
+    let mut new = aggregated.connect(AUTHORITY.client_config("admin", &["system:masters"]));
     new.call("GET", "/apis", "").expect_status(200, "in the place of the watch");
     watch.expect_closed();
 }

@@ -100,6 +100,15 @@ impl Credentials {
         }
     }
 
+    /// Returns the time at which the peer's certificates must be evaluated again, such as their expiry.
+    #[must_use]
+    pub fn proven_until(&self) -> Time {
+        match &self.kind {
+            Kind::Insecure | Kind::Unproven => Time(i64::MAX),
+            Kind::Proven { proof, .. } => proof.until,
+        }
+    }
+
     /// Returns the caller of a request with these field lines.
     ///
     /// # Errors

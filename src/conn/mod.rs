@@ -11,6 +11,7 @@ use crate::limits::{
 use crate::schedule::{Budget, LongState, Pace};
 use crate::serve::{AfterStep, Context, Owner, Peer, Protocol, Served, Service};
 use crate::table::{PrefetchKey, Table};
+use crate::timestamp::Time;
 use crate::tls::config::ALPN_HTTP_2;
 use crate::transport::{Output, Transport};
 use crate::watch::{Fill, WatcherKey, Watchers};
@@ -128,6 +129,12 @@ impl Conn {
     #[must_use]
     pub(crate) fn is_anonymous(&self) -> bool {
         self.credentials.is_anonymous()
+    }
+
+    /// Returns the time at which the peer's certificates must be evaluated again.
+    #[must_use]
+    pub(crate) fn proven_until(&self) -> Time {
+        self.credentials.proven_until()
     }
 
     /// Whether the connection uses TLS and its handshake is not complete. If the connection closes now, the handshake

@@ -1,9 +1,11 @@
 //! The connections, stored by slot.
 
+use crate::clock::Now;
 use crate::conn::Conn;
 use crate::metrics::Metrics;
 use crate::schedule::Place;
 use crate::serve::{Owner, Service};
+use crate::timestamp::Time;
 use crate::watch::Watchers;
 use mio::Token;
 use slab::Slab;
@@ -19,6 +21,9 @@ pub(super) struct Connections {
     generation: u32,
     /// Connections of anonymous peers, oldest first. Some may be closed or no longer anonymous.
     anonymous: VecDeque<Token>,
+    /// Earliest time at which the certificate of a peer expires, among the connections that have run since
+    /// [`Connections::take_expiry`] forgot the last such time. Some may be closed.
+    first_expiry: Option<Time>,
 }
 
 /// A connection, and the event loop's state of this connection.
@@ -74,12 +79,22 @@ impl Connections {
     }
 
     /// Lists the connection as one of an anonymous peer, if the peer has become anonymous. The peer's certificate may
-    /// have expired, or its CA may no longer be trusted.
-    pub(super) fn recheck(&mut self, token: Token) {
+    /// have expired, or its CA may no longer be trusted. Otherwise notes when the peer's certificate expires.
+    pub(super) fn recheck(&mut self, token: Token, now: Now) {
         let Some(entry) = self.get_mut(token) else { return };
-        if entry.conn.is_anonymous() && !std::mem::replace(&mut entry.is_listed, true) {
+        let (is_anonymous, until) = (entry.conn.is_anonymous(), entry.conn.proven_until());
+        if is_anonymous && !std::mem::replace(&mut entry.is_listed, true) {
             self.anonymous.push_back(token);
         }
+        if !is_anonymous && now.wall < until && self.first_expiry.is_none_or(|first| until < first) {
+            self.first_expiry = Some(until);
+        }
+    }
+
+    /// Whether the certificate of a peer may have expired. If so, forgets the time of expiry. The caller must then run
+    /// all connections, so that [`Connections::recheck`] notes the times again.
+    pub(super) fn take_expiry(&mut self, now: Now) -> bool {
+        self.first_expiry.take_if(|first| *first <= now.wall).is_some()
     }
 
     /// Returns the oldest connection of an anonymous peer.
@@ -191,9 +206,7 @@ fn slot_of(token: Token) -> usize {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::clock::Now;
     use crate::server::LISTENER_TOKENS;
-    use crate::timestamp::Time;
     use crate::tls::config::provider;
     use crate::transport::Transport;
     use rustls::ServerConfig;

@@ -84,7 +84,7 @@ pub struct Server {
     /// Connections, watchers and Leases from before a reload of the store, until later turns have closed and freed
     /// them.
     former: Option<Former>,
-    /// Slot of the next connection to run because of a reload of certificates or CAs; `None` if all have run.
+    /// Slot of the next connection to run so that the server verifies its peer again; `None` if all have run.
     recheck_slot: Option<usize>,
     max_connections: usize,
     /// Time from which the connection-limit warning may be logged again, in ms.
@@ -292,7 +292,7 @@ impl Server {
         let now = self.clock.now();
         self.service.date.update(now.wall);
         self.take_reloads();
-        self.recheck_connections();
+        self.recheck_connections(now);
         self.take_namespace_changes();
         self.endpoints.take_published(now.ms);
         self.end_former();
@@ -458,7 +458,7 @@ impl Server {
             enqueue_work(&mut self.queues, entry);
         }
         self.queues.enqueue_flush(&mut entry.place);
-        self.conns.recheck(token);
+        self.conns.recheck(token, now);
     }
 
     /// Applies new certificates and CAs, and counts failed reloads. After a reload, all connections run:
@@ -483,9 +483,17 @@ impl Server {
         }
     }
 
-    /// Enqueues some connections in each turn after a reload of certificates or CAs, until each has run. The peer of a
-    /// watch sends no request. Without this, it would not count as anonymous when its CA is withdrawn.
-    fn recheck_connections(&mut self) {
+    /// Enqueues some connections in each turn, until each has run. Such a round begins after a reload of certificates
+    /// or CAs. At the connection limit, it also begins when the certificate of a peer has expired. The server verifies
+    /// the peer of each connection that runs. The peer of a watch sends no request. So only this run makes it
+    /// anonymous, if its certificate is no longer valid.
+    fn recheck_connections(&mut self, now: Now) {
+        // Below the limit, the server evicts nobody, so the round would be useless work. A round of many connections
+        // can last for seconds. If each expiry began it anew, it would not reach the last slots.
+        let may_begin = self.recheck_slot.is_none() && self.open_connections() >= self.max_connections;
+        if may_begin && self.conns.take_expiry(now) {
+            self.recheck_slot = Some(0);
+        }
         let Some(slot) = &mut self.recheck_slot else { return };
         for _ in 0..RECHECKED_PER_TURN {
             let Some(place) = self.conns.next_place(slot) else {
@@ -682,7 +690,7 @@ impl Server {
         } else {
             self.queues.enqueue_flush(&mut entry.place);
         }
-        self.conns.recheck(token);
+        self.conns.recheck(token, now);
     }
 
     /// Frees some states of Leases that nobody needs any more. They are left over from lists, watches and copies that

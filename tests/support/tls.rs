@@ -13,6 +13,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime};
 
 /// The authority that issues serving certificates and that servers of this process trust.
 pub(crate) static AUTHORITY: LazyLock<Authority> = LazyLock::new(Authority::new);
@@ -78,6 +79,15 @@ impl Authority {
     /// If the certificate cannot be created.
     pub(crate) fn expired_client_config(&self, user: &str) -> Arc<ClientConfig> {
         self.client_config_of(user, &[], |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1))
+    }
+
+    /// Returns the configuration of a client that trusts [`AUTHORITY`] and has a certificate of this authority, which
+    /// expires after `valid`.
+    ///
+    /// # Panics
+    /// If the certificate cannot be created.
+    pub(crate) fn short_client_config(&self, user: &str, groups: &[&str], valid: Duration) -> Arc<ClientConfig> {
+        self.client_config_of(user, groups, |params| params.not_after = (SystemTime::now() + valid).into())
     }
 
     /// Returns the configuration of a client that trusts [`AUTHORITY`] and has a certificate of this authority.
