@@ -32,13 +32,25 @@ pub enum LogFormat {
 /// # Errors
 /// The thread cannot be started, or the process has a log already.
 pub fn init(format: LogFormat, verbosity: u8) -> io::Result<LogGuard> {
+    start(format, targets_of(verbosity))
+}
+
+/// Starts a log that shows only warnings and errors, for a command that prints its result itself.
+///
+/// # Errors
+/// The errors of [`init`].
+pub fn init_for_command() -> io::Result<LogGuard> {
+    start(LogFormat::Text, Targets::new().with_default(LevelFilter::WARN))
+}
+
+fn start(format: LogFormat, targets: Targets) -> io::Result<LogGuard> {
     let (writer, guard) = LineQueue::start(io::stderr())?;
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(io::stderr().is_terminal());
     let lines = match format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let log = tracing_subscriber::registry().with(lines.with_filter(targets_of(verbosity)));
+    let log = tracing_subscriber::registry().with(lines.with_filter(targets));
     // tracing-subscriber's `init()` would also log the records of libraries that use the `log` crate.
     tracing::subscriber::set_global_default(log).map_err(io::Error::other)?;
     Ok(guard)

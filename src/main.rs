@@ -9,7 +9,7 @@ use coordination_apiserver::cli::{
 use coordination_apiserver::cluster::{
     self, Cluster, EndpointsReceiver, Followed, Namespaces, PublishedEndpoints, ServiceName,
 };
-use coordination_apiserver::logging;
+use coordination_apiserver::logging::{self, LogGuard};
 use coordination_apiserver::offline::Store;
 use coordination_apiserver::pki::{self, AdminKubeconfig, CertDir, PkiError};
 use coordination_apiserver::server::{Config, Server, ShutdownHandle, StorageConfig};
@@ -42,22 +42,26 @@ fn main() -> ExitCode {
         Err(Stop::Wrong(line)) => return Failure { line, status: USAGE }.report(),
     };
     match &args.command {
-        Some(Command::Inspect(args)) => return inspect(args).unwrap_or_else(|failure| failure.report()),
-        Some(Command::MigrateStorage(args)) => return migrate(args).unwrap_or_else(|failure| failure.report()),
-        Some(Command::Takeover(args)) => return switched(|say| switch::takeover(args, say)),
-        Some(Command::Rollback(args)) => return switched(|say| switch::rollback(args, say)),
-        Some(Command::Completion { shell }) => return print(&cli::completion(*shell)),
-        Some(Command::Man { command }) => return print(&cli::manual(command.as_deref())),
-        None => {}
+        Some(Command::Inspect(args)) => logged(logging::init_for_command(), || inspect(args)),
+        Some(Command::MigrateStorage(args)) => logged(logging::init_for_command(), || migrate(args)),
+        Some(Command::Takeover(args)) => switched(|say| switch::takeover(args, say)),
+        Some(Command::Rollback(args)) => switched(|say| switch::rollback(args, say)),
+        Some(Command::Completion { shell }) => print(&cli::completion(*shell)),
+        Some(Command::Man { command }) => print(&cli::manual(command.as_deref())),
+        None => logged(logging::init(args.log_format, args.verbosity), || run(&args).map(|()| ExitCode::SUCCESS)),
     }
-    let log = match logging::init(args.log_format, args.verbosity) {
+}
+
+/// Runs `work` with this log, and reports its failure.
+fn logged(log: io::Result<LogGuard>, work: impl FnOnce() -> Result<ExitCode, Failure>) -> ExitCode {
+    let log = match log {
         Ok(log) => log,
         Err(e) => return Failure::at_runtime(format!("cannot start the log: {e}")).report(),
     };
-    let outcome = run(&args);
+    let outcome = work();
     // The drop of the log writes all queued log lines. So the line about a failure is the last on standard error.
     drop(log);
-    outcome.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+    outcome.unwrap_or_else(|failure| failure.report())
 }
 
 /// Prints a document.

@@ -31,6 +31,8 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Time in which every live replica writes to its store. A replica renews its identity Lease every second, and counts
 /// as dead after six seconds without a renewal.
 const REPLICA_WRITES_WITHIN: Duration = Duration::from_secs(6);
+/// Time without an answer of etcd after which a command fails. It is longer than etcd needs to elect a leader.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl fmt::Display for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,7 +58,7 @@ impl Store {
                 complaints = std::mem::take(&mut salvage.complaints);
                 Box::new(salvage)
             }
-            Self::Etcd(config) => Box::new(EtcdReader::open(config.clone())?),
+            Self::Etcd(config) => Box::new(EtcdReader::open(with_patience(config))?),
         };
         let mut inspection = Inspection::begin(&mut *engine, matches!(self, Self::Etcd(_)));
         let mut printed = Ok(());
@@ -94,12 +96,13 @@ impl Store {
                 Ok(Place { port, config, wait: Box::new(|| ()), await_replicas: Box::new(|| ()) })
             }
             Self::Etcd(etcd) => {
-                EtcdPort::check(etcd)?;
+                let etcd = with_patience(etcd);
+                EtcdPort::check(&etcd)?;
                 let refused = |cause| EngineError::Io { what: "cannot wait for a thread".to_owned(), cause };
                 let mut poll = Poll::new().map_err(refused)?;
                 let waker = Arc::new(Waker::new(poll.registry(), Token(0)).map_err(refused)?);
                 let mut events = Events::with_capacity(1);
-                let port: Box<dyn Port> = Box::new(EtcdPort::start(etcd.clone(), waker)?);
+                let port: Box<dyn Port> = Box::new(EtcdPort::start(etcd, waker)?);
                 // The error of a wait is ignored, since the command checks the event queue after every wait.
                 let wait = move || _ = poll.poll(&mut events, Some(WAIT_MAX));
                 let await_replicas = || thread::sleep(REPLICA_WRITES_WITHIN);
@@ -108,6 +111,11 @@ impl Store {
             }
         }
     }
+}
+
+/// Returns the configuration with a limit for the wait for an answer of etcd.
+fn with_patience(config: &etcd::Config) -> etcd::Config {
+    etcd::Config { patience: Some(PATIENCE), ..config.clone() }
 }
 
 /// What [`Store::place`] does if a data folder holds no store: let [`Disk::open`] create the store, or fail. A store in

@@ -119,6 +119,29 @@ fn a_kube_apiserver_that_does_not_answer_is_reported_in_one_line_with_status_1()
     assert!(line.starts_with("https://127.0.0.1:1") && line.contains(": no answer from kube-apiserver: "), "{line}");
 }
 
+/// Goal: a command that cannot reach etcd prints a warning soon, and ends with the reason. Port 9 refuses connections.
+#[test]
+fn a_command_that_cannot_reach_etcd_ends_with_the_reason() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = format!("--data-dir={}", dir.path().join("new").display());
+    let migrate = ["migrate-storage", "--from=etcd", "--to=disk", &folder];
+    let commands = [&["inspect"][..], &migrate];
+    std::thread::scope(|scope| {
+        // The commands end only at their timeout for etcd, so they run at the same time.
+        for command in commands {
+            scope.spawn(move || {
+                let output = program(&[command, &["--etcd-servers=http://127.0.0.1:9"]].concat());
+                let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+                assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{stderr}");
+                let (told, failed) = stderr.trim_end().rsplit_once('\n').expect("a warning before the failure");
+                assert!(told.contains("trying again") && told.contains("refused"), "{stderr}");
+                assert!(failed.contains("cannot reach etcd at http://127.0.0.1:9"), "{stderr}");
+                assert!(failed.contains("refused"), "{stderr}");
+            });
+        }
+    });
+}
+
 /// Goal: a document that is printed to a full disk is not taken for a complete one.
 #[test]
 fn a_document_that_cannot_be_printed_is_an_error() {

@@ -12,6 +12,7 @@ use super::messages::{
     CompactionRequest, CompactionResponse, Header, RangeRequest, RangeResponse, StatusRequest, StatusResponse,
     TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
+use super::state::UNREACHABLE_AFTER;
 use crate::engine::EngineError;
 use futures_util::StreamExt;
 use futures_util::stream::{self, FuturesUnordered};
@@ -137,6 +138,11 @@ impl Client {
         members.channels[member % members.channels.len()].clone()
     }
 
+    /// Whether a request that has waited this long for an answer fails, and is not repeated ([`Config::patience`]).
+    pub(super) fn gives_up(&self, waited: Duration) -> bool {
+        self.config.patience.is_some_and(|patience| waited >= patience)
+    }
+
     /// Reads a range linearizably. Repeats the request until etcd gives a definite answer.
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
         let known = self.known.get();
@@ -217,17 +223,25 @@ impl Client {
         self.take_up_files();
     }
 
-    /// Repeats a request until etcd gives a definite answer.
+    /// Repeats a request until etcd gives a definite answer, within [`Config::patience`]. Logs one warning if etcd does
+    /// not answer for long.
     async fn ask<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         &self,
         request: &Q,
         path: &'static str,
     ) -> Result<A, Failure> {
+        let begun = Instant::now();
+        let mut is_told = false;
         for attempt in 0.. {
             let time = (ATTEMPT_MIN * 2_u32.saturating_pow(attempt)).min(ATTEMPT_MAX);
             match self.ask_members(request, path, time, 1).await {
-                Err(Failure::Unknown(status)) => {
+                Err(Failure::Unknown(status)) if !self.gives_up(begun.elapsed()) => {
                     tracing::debug!(%status, "etcd has not answered");
+                    if !is_told && begun.elapsed() > UNREACHABLE_AFTER {
+                        is_told = true;
+                        let (store, reason) = (self.config.store(), in_few_words(&status));
+                        tracing::warn!(store, reason, "etcd does not answer; trying again");
+                    }
                     self.pause(attempt).await;
                 }
                 other => return other,

@@ -28,6 +28,8 @@ pub struct Config {
     pub store_bytes_max: Option<u64>,
     /// Interval of compactions; `None` if something else compacts etcd.
     pub compaction_interval: Option<Duration>,
+    /// Time without an answer after which a request to the store fails; `None` to repeat the request without end.
+    pub patience: Option<Duration>,
 }
 
 /// The contents of the files in a [`Config`].

@@ -168,7 +168,7 @@ async fn look_at_waits(state: Rc<SharedState>) {
     }
 }
 
-/// Sends a commit. Repeats the commit until etcd gives a definite answer.
+/// Sends a commit. Repeats the commit until etcd gives a definite answer, within [`Config::patience`].
 async fn do_commit(state: Rc<SharedState>, commit: Commit) {
     let is_manifest = commit.manifest.is_some();
     let base = commit.manifest.as_ref().map_or_else(End::default, |manifest| base_end(&manifest.bytes));
@@ -217,12 +217,13 @@ async fn do_commit(state: Rc<SharedState>, commit: Commit) {
 }
 
 async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Failure> {
+    let begun = Instant::now();
     for attempt in 0.. {
         match state.client.txn(&transaction.request, attempt).await {
             Ok(answer) => return Ok(transaction.done(answer)),
             Err(Failure::Unknown(status)) => {
                 tracing::debug!(%status, attempt, "etcd has not answered a commit");
-                if state.is_over.get() {
+                if state.is_over.get() || state.client.gives_up(begun.elapsed()) {
                     return Err(Failure::Unknown(status));
                 }
                 state.client.pause(attempt).await;
@@ -245,11 +246,12 @@ async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Fa
     unreachable!("attempts do not end")
 }
 
-/// Finds the last entry in etcd. Repeats the query until etcd answers.
+/// Finds the last entry in etcd. Repeats the query until etcd answers, within [`Config::patience`].
 async fn find_end(state: Rc<SharedState>, undelivered: Rc<RefCell<Option<Undelivered>>>) {
     state.begin(Wait::Look);
     let request = transaction::find_end(&state.keys);
     let (delivered, manifest_before) = (state.delivered.get(), state.manifest_revision.get());
+    let begun = Instant::now();
     for attempt in 0.. {
         match state.client.txn(&request, attempt).await {
             Ok(answer) => {
@@ -267,7 +269,7 @@ async fn find_end(state: Rc<SharedState>, undelivered: Rc<RefCell<Option<Undeliv
                 return look_behind(&state, &mut undelivered.borrow_mut(), found, Instant::now());
             }
             Err(Failure::Unknown(_)) if state.is_over.get() => return,
-            Err(Failure::Unknown(_)) => state.client.pause(attempt).await,
+            Err(Failure::Unknown(_)) if !state.client.gives_up(begun.elapsed()) => state.client.pause(attempt).await,
             Err(failure) => return state.fail(failure),
         }
     }
@@ -326,7 +328,7 @@ fn look_behind(state: &SharedState, undelivered: &mut Option<Undelivered>, found
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mio::{Poll, Token};
+    use mio::{Events, Poll, Token};
 
     /// Revision up to which everything is delivered.
     const DELIVERED: u64 = 10;
@@ -357,6 +359,35 @@ mod tests {
             other => panic!("{other:?}"),
         });
         (error, followed)
+    }
+
+    #[test]
+    fn a_request_beyond_the_patience_fails_with_the_reason() {
+        let put = Commit { manifest: Some(Box::default()), ..Commit::default() };
+        for command in [Command::Open, Command::Commit(put), Command::FindEnd] {
+            let what = format!("{command:?}");
+            let mut poll = Poll::new().expect("a poll");
+            let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
+            let config = Config {
+                endpoints: vec!["http://127.0.0.1:1".to_owned()],
+                prefix: "/p".to_owned(),
+                patience: Some(Duration::from_millis(200)),
+                ..Config::default()
+            };
+            let mut port = EtcdPort::start(config, waker).expect("a thread");
+            port.send(command);
+            let (mut events, deadline) = (Events::with_capacity(1), Instant::now() + Duration::from_secs(20));
+            let error = loop {
+                match port.next() {
+                    Some(Event::Failed(error)) => break error.to_string(),
+                    Some(_) => {}
+                    None => poll.poll(&mut events, Some(Duration::from_secs(1))).expect("a poll"),
+                }
+                assert!(Instant::now() < deadline, "{what} has not failed");
+            };
+            assert!(error.starts_with("cannot reach etcd at http://127.0.0.1:1, /p: "), "{what}: {error}");
+            assert!(error.contains("refused"), "{what}: {error}");
+        }
     }
 
     #[test]

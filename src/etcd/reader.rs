@@ -1,16 +1,13 @@
 //! A read-only engine over a store in etcd at one revision, for the inspection by an operator.
 
 use super::background::LocalRuntime;
-use super::client::{Client, Failure};
+use super::client::Client;
 use super::config::Config;
 use super::keys::Keys;
 use super::load::{all, check_format, one, pages, position};
 use super::messages::{KeyValue, RangeRequest};
 use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write, entries_after};
-use std::future::Future;
 use std::io;
-use std::time::Duration;
-use tokio::time::timeout;
 
 /// A store in etcd at one revision.
 #[derive(Debug)]
@@ -24,52 +21,32 @@ pub struct EtcdReader {
     entries: Option<Vec<Entry>>,
 }
 
-/// Timeout of a read, including all pages of the entries.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-
 impl EtcdReader {
     /// Connects to etcd, and selects the newest revision for all reads.
     ///
     /// # Errors
-    /// [`EngineError`] if etcd does not answer, or if the keys belong to another product.
+    /// [`EngineError`] if etcd does not answer within [`Config::patience`], or if the keys belong to another product.
     pub fn open(config: Config) -> Result<Self, EngineError> {
         let runtime = LocalRuntime::new()?;
         let keys = Keys::new(&config.prefix);
-        let opening = async {
-            let client = Client::new(config.clone())?;
+        let (client, revision) = runtime.block_on(async {
+            let client = Client::new(config)?;
             check_format(&client, &keys).await?;
-            let read = client.range(one(keys.format(), 0)).await.map_err(|failure| failure.into_error(&config))?;
-            Ok((client, read.header.map_or(0, |header| header.revision)))
-        };
-        let (client, revision) = within(&runtime, &config, opening)?;
+            let read = client.range(one(keys.format(), 0)).await;
+            let read = read.map_err(|failure| failure.into_error(client.config()))?;
+            Ok::<_, EngineError>((client, read.header.map_or(0, |header| header.revision)))
+        })?;
         Ok(Self { client, keys, runtime, revision, entries: None })
     }
 
     fn read(&self, request: RangeRequest) -> Result<Vec<KeyValue>, EngineError> {
-        let config = self.client.config();
-        let reading = async {
-            let kvs = pages(&self.client, request).await;
-            kvs.map_err(|failure: Failure| failure.into_error(config))
-        };
-        within(&self.runtime, config, reading)
+        let kvs = self.runtime.block_on(pages(&self.client, request));
+        kvs.map_err(|failure| failure.into_error(self.client.config()))
     }
 
     fn value(&self, key: Vec<u8>) -> Result<Option<Vec<u8>>, EngineError> {
         Ok(self.read(one(key, self.revision))?.pop().map(|kv| kv.value))
     }
-}
-
-/// Waits at most [`ANSWER_TIMEOUT`] for an answer.
-fn within<T>(
-    runtime: &LocalRuntime,
-    config: &Config,
-    answer: impl Future<Output = Result<T, EngineError>>,
-) -> Result<T, EngineError> {
-    let answered = runtime.block_on(async { timeout(ANSWER_TIMEOUT, answer).await });
-    answered.unwrap_or_else(|_| {
-        let cause = io::ErrorKind::TimedOut.into();
-        Err(EngineError::Io { what: format!("cannot reach {}", config.store()), cause })
-    })
 }
 
 impl Engine for EtcdReader {
@@ -101,5 +78,19 @@ impl Engine for EtcdReader {
     fn commit(&mut self, _: Vec<Write>, _: &mut dyn FnMut(Entry)) -> Result<(), EngineError> {
         let cause = io::ErrorKind::ReadOnlyFilesystem.into();
         Err(EngineError::Io { what: "cannot write what is only read".to_owned(), cause })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_failed_opening_names_the_reason() {
+        let endpoints = vec!["http://127.0.0.1:1".to_owned()];
+        let config = Config { endpoints, patience: Some(Duration::from_millis(200)), ..Config::default() };
+        let error = EtcdReader::open(config).expect_err("no etcd").to_string();
+        assert!(error.starts_with("cannot reach etcd at http://127.0.0.1:1") && error.contains("refused"), "{error}");
     }
 }

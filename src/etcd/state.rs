@@ -59,7 +59,7 @@ pub(super) enum Wait {
 }
 
 /// Time without an answer to a request after which etcd counts as unreachable.
-const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
+pub(super) const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 
 /// Minimum interval between log lines about different reasons why etcd is unreachable.
 const TELL_EVERY: Duration = Duration::from_secs(60);

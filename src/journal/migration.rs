@@ -51,7 +51,8 @@ const FIRST_SNAPSHOT: SnapshotId = SnapshotId(1);
 ///
 /// # Errors
 /// [`EngineError`]: the old store is missing, unreadable or in use by replicas, or the new store is in use or cannot be
-/// written. A failed attempt leaves no valid new store, so the migration can be repeated.
+/// written. A failed attempt leaves no valid new store, so the migration can be repeated. The exception is a last write
+/// without an answer: the error then says that the new store may be complete.
 pub fn migrate(
     from: Place<'_>,
     open_new: impl FnOnce() -> Result<Place<'static>, EngineError>,
@@ -77,7 +78,13 @@ pub fn migrate(
     // A replica may have started on the old store meanwhile. So the old store is checked once more before the manifest
     // is written. Without the manifest, no server starts on the chunks in the new store.
     old.check_unused()?;
-    to.commit(Commit { manifest: Some(Box::new(manifest)), ..Commit::default() })?;
+    let written = to.commit(Commit { manifest: Some(Box::new(manifest)), ..Commit::default() });
+    written.map_err(|error| match error {
+        EngineError::Io { what, cause } => {
+            EngineError::Io { what: format!("the new store may be complete, read it with inspect: {what}"), cause }
+        }
+        other => other,
+    })?;
     Ok(Migrated { leases: records, version, bytes })
 }
 

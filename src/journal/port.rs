@@ -60,7 +60,7 @@ pub struct Commit {
 }
 
 /// A manifest in a store, with its revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredManifest {
     /// Bytes of the manifest as they are stored, including the checksum (module `seal`).
     pub bytes: Vec<u8>,

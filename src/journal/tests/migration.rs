@@ -7,6 +7,7 @@ use super::replicas::Replica;
 use super::rig::{Rig, create, small_limits};
 use crate::engine::{Engine, EngineError, SnapshotId, Write};
 use crate::resource::ResourceVersion;
+use std::io::ErrorKind;
 use std::rc::{Rc, Weak};
 
 fn place(store: &Store) -> Place<'static> {
@@ -102,6 +103,36 @@ fn a_migration_without_space_can_be_repeated() {
     assert!(matches!(refused, Err(EngineError::NoSpace { .. })), "{refused:?}");
     new.fill_for_chunks(false);
     migrate(place(&rig.store), || Ok(place(&new))).expect("the second attempt");
+}
+
+/// A port to a store that answers no commit of a manifest in time.
+#[derive(Debug)]
+struct Silent {
+    port: Box<dyn Port>,
+    is_manifest: bool,
+}
+
+impl Port for Silent {
+    fn send(&mut self, command: Command) {
+        self.is_manifest = matches!(&command, Command::Commit(commit) if commit.manifest.is_some());
+        self.port.send(command);
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        let event = self.port.next()?;
+        let lost = || EngineError::Io { what: "cannot reach etcd".to_owned(), cause: ErrorKind::TimedOut.into() };
+        Some(if self.is_manifest { Event::Failed(lost()) } else { event })
+    }
+}
+
+#[test]
+fn a_migration_without_an_answer_to_its_last_write_may_be_complete() {
+    let (rig, new) = (filled(), Store::default());
+    let mut to = place(&new);
+    to.port = Box::new(Silent { port: to.port, is_manifest: false });
+    let error = migrate(place(&rig.store), || Ok(to)).expect_err("no answer").to_string();
+    assert!(error.starts_with("the new store may be complete") && error.contains("cannot reach etcd"), "{error}");
+    assert_eq!(Rig::open(&new, small_limits(), 100, 2).dump(), rig.dump());
 }
 
 /// A port to one of the two stores of a migration. `_own` lives as long as this port. `other` refers to the `_own` of
