@@ -26,6 +26,7 @@ use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -34,6 +35,9 @@ use tracing::{info, warn};
 
 fn main() -> ExitCode {
     bound_panics();
+    if let Err(e) = survive_file_size_limit() {
+        return Failure::at_runtime(format!("cannot take signals: {e}")).report();
+    }
     let args = match Args::parse_checked(env::args_os()) {
         Ok(args) => args,
         Err(Stop::Information(text)) => {
@@ -363,17 +367,13 @@ fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
 /// Stops the server gracefully on the first SIGTERM or SIGINT. The second one ends the process at once, with exit
 /// status 128 plus the signal's number, as in a shell. While `shutdown` is empty, no server runs yet, and even the
 /// first one ends the process at once. Without a handler, a process with PID 1 would ignore SIGTERM and SIGINT during
-/// the start. SIGHUP, SIGUSR1 and SIGUSR2, which would end the process by default, have no effect. SIGXFSZ has none
-/// either: the write that exceeds the limit for the size of a file fails, and its error is handled.
+/// the start. SIGHUP, SIGUSR1 and SIGUSR2, which would end the process by default, have no effect.
 fn stop_on_signals(shutdown: Arc<OnceLock<ShutdownHandle>>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let wait = move || {
         let mut asked = false;
         for signal in signals.forever() {
             let name = signal_hook::low_level::signal_name(signal);
-            if signal == SIGXFSZ {
-                continue;
-            }
             if ![SIGTERM, SIGINT].contains(&signal) {
                 info!(signal = name, "ignored: the server reloads changed certificates and authorities by itself");
                 continue;
@@ -387,6 +387,12 @@ fn stop_on_signals(shutdown: Arc<OnceLock<ShutdownHandle>>) -> io::Result<()> {
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}
+
+/// Makes a write beyond the limit for the size of a file (`ulimit -f`) fail with an error. Without this handler, the
+/// signal SIGXFSZ would end the process without a message.
+fn survive_file_size_limit() -> io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::<AtomicBool>::default()).map(drop)
 }
 
 /// Ends the process [`REPORT_MAX`] after a panic at the latest. If nobody reads standard error, the log's thread may

@@ -154,6 +154,22 @@ fn a_document_that_cannot_be_printed_is_an_error() {
     }
 }
 
+/// Goal: a write beyond the limit for the size of a file is reported. By default, the signal SIGXFSZ would end the
+/// program without a message.
+#[test]
+fn a_file_size_limit_is_an_error_of_every_command() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let script = "ulimit -f 0 && file=$1 && shift && exec \"$@\" > \"$file\"";
+    for words in [&["--help"][..], &["man"], &["completion", "bash"]] {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", script, "sh"]).arg(dir.path().join("printed")).arg(EXE).args(words);
+        let output = limited.output().expect("it starts");
+        let line = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {line}");
+        assert!(line.contains("cannot write to standard output: File too large"), "{line}");
+    }
+}
+
 #[test]
 fn help_and_version_go_to_standard_output() {
     for (flag, expected) in [("--help", "--watch-window-bytes"), ("--version", env!("CARGO_PKG_VERSION"))] {
