@@ -2,6 +2,7 @@
 //! turn. So all decisions of a turn use the same time. Code that limits the duration of a turn reads the clock again
 //! (`server`, `schedule::Pace`).
 
+use crate::limits::TOLD_AGAIN_MS;
 use crate::timestamp::{Time, civil_from_days};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -33,6 +34,28 @@ impl Clock {
         let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { ms, wall: Time(i64::try_from(wall.as_secs()).unwrap_or(i64::MAX)) }
+    }
+}
+
+/// A warning that peers can cause, and that is therefore logged at most once in [`TOLD_AGAIN_MS`].
+#[derive(Debug, Default)]
+pub struct RareWarning {
+    /// Time from which the warning may be logged again, in ms.
+    again_ms: u64,
+    /// Number of times that the warning's cause has occurred since the last log line.
+    unlogged: u64,
+}
+
+impl RareWarning {
+    /// Counts one occurrence of the warning's cause. If the warning must be logged now, returns the number of
+    /// occurrences since the last log line, without this one.
+    pub fn count(&mut self, now: Now) -> Option<u64> {
+        if now.ms < self.again_ms {
+            self.unlogged += 1;
+            return None;
+        }
+        self.again_ms = now.ms + TOLD_AGAIN_MS;
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
@@ -97,6 +120,17 @@ impl HttpDate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warning_is_logged_once_in_an_interval_with_the_number_of_its_unlogged_causes() {
+        let mut warning = RareWarning::default();
+        let mut count = |ms| warning.count(Now { ms, ..Now::default() });
+        assert_eq!(count(7), Some(0));
+        assert_eq!((count(7), count(7 + TOLD_AGAIN_MS - 1)), (None, None));
+        assert_eq!(count(7 + TOLD_AGAIN_MS), Some(2));
+        assert_eq!(count(7 + TOLD_AGAIN_MS), None);
+        assert_eq!(count(7 + 3 * TOLD_AGAIN_MS), Some(1));
+    }
 
     #[test]
     fn http_dates_have_the_imf_fixdate_format() {

@@ -10,7 +10,7 @@ use crate::api::waiting::{Resumed, Retry, Waiting, WakeUp};
 use crate::api::{Api, Reply, Storage};
 use crate::api_error::ApiError;
 use crate::auth::Credentials;
-use crate::clock::{HttpDate, Now};
+use crate::clock::{HttpDate, Now, RareWarning};
 use crate::engine::EngineError;
 use crate::form::Response;
 use crate::hpack::FieldBuf;
@@ -19,7 +19,7 @@ use crate::http2::ConnectionError;
 use crate::journal::Advanced;
 use crate::limits::{
     BODY_BYTES_MAX, CONNECTION_BODIES_MAX, PLAIN_REQUEST_BYTES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW,
-    QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH, TOLD_AGAIN_MS,
+    QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH,
 };
 use crate::resource::ResourceVersion;
 use crate::schedule::Pace;
@@ -48,9 +48,8 @@ pub struct Service {
     pub pace: Pace,
     /// Received bytes of unserved requests on all connections.
     pub received_bytes: usize,
-    /// Time in ms from which a failed connection of a front proxy may be logged again, and the number of such failures
-    /// that were not logged.
-    front_proxy_ends: (u64, u64),
+    /// Warning that a front proxy's connection has failed.
+    front_proxy_warning: RareWarning,
     /// The table's `resourceVersion` when a hand-over last woke waiting requests.
     woken_at: ResourceVersion,
     /// Date for response heads.
@@ -73,7 +72,7 @@ impl Service {
             queued_bytes: 0,
             pace: Pace::default(),
             received_bytes: 0,
-            front_proxy_ends: (0, 0),
+            front_proxy_warning: RareWarning::default(),
             woken_at: ResourceVersion::default(),
             date: HttpDate::default(),
             scratch: Scratch::default(),
@@ -181,13 +180,7 @@ impl Service {
     /// know, because such a connection carries the requests of many clients.
     #[cold]
     pub(super) fn warn_front_proxy_end(&mut self, error: &ConnectionError, now: Now) {
-        let (again_ms, unlogged) = &mut self.front_proxy_ends;
-        if now.ms < *again_ms {
-            *unlogged += 1;
-            return;
-        }
-        *again_ms = now.ms + TOLD_AGAIN_MS;
-        let unlogged = std::mem::take(unlogged);
+        let Some(unlogged) = self.front_proxy_warning.count(now) else { return };
         tracing::warn!(
             %error,
             unlogged,

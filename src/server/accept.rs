@@ -4,7 +4,7 @@
 use super::Server;
 use crate::clock::Now;
 use crate::conn::Conn;
-use crate::limits::{ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, ANONYMOUS_MS_MIN, TOLD_AGAIN_MS};
+use crate::limits::{ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, ANONYMOUS_MS_MIN};
 use crate::listener::{Accepted, Listener};
 use crate::transport::Transport;
 use mio::Interest;
@@ -31,7 +31,7 @@ impl Server {
                     Accepted::Nothing => break,
                     Accepted::Exhausted(error) => {
                         self.service.api.metrics.count_accept_error();
-                        if Self::may_tell(&mut self.exhausted_told_again_ms, now) {
+                        if self.exhausted_warning.count(now).is_some() {
                             tracing::warn!(%error, pause_ms = ACCEPT_PAUSE_MS, "cannot accept a connection");
                         }
                         break;
@@ -43,7 +43,7 @@ impl Server {
 
     /// Logs, at most once per interval, that the connection limit is reached.
     fn tell_full(&mut self, now: Now) {
-        if Self::may_tell(&mut self.full_told_again_ms, now) {
+        if self.full_warning.count(now).is_some() {
             let connections = self.open_connections();
             let what = if self.conns.oldest_anonymous().is_some() {
                 "each new connection evicts the oldest one of a peer without rights, once that one is 0.5 s old"
@@ -52,16 +52,6 @@ impl Server {
             };
             tracing::warn!(connections, "the connection limit is reached: {what}");
         }
-    }
-
-    /// Whether a warning may be logged now: the time `again_ms` has come. If so, sets `again_ms` to the end of the next
-    /// interval without this warning.
-    fn may_tell(again_ms: &mut u64, now: Now) -> bool {
-        let is_due = now.ms >= *again_ms;
-        if is_due {
-            *again_ms = now.ms + TOLD_AGAIN_MS;
-        }
-        is_due
     }
 
     /// Returns the time at which the next waiting connection can be accepted, in ms; `None` if no connection waits, or
@@ -121,7 +111,7 @@ impl Server {
             Ok(entry) => self.queues.enqueue(&mut entry.place),
             Err(error) => {
                 self.service.api.metrics.count_accept_error();
-                if Self::may_tell(&mut self.exhausted_told_again_ms, now) {
+                if self.exhausted_warning.count(now).is_some() {
                     tracing::warn!(%error, "cannot register a connection");
                 }
                 return;

@@ -22,7 +22,7 @@ use crate::api::Reclaim;
 use crate::api::health::CheckId;
 use crate::api::identity::{self, ReplicaIdentity};
 use crate::buffer::Pool;
-use crate::clock::{Clock, Now, thread_cpu_micros};
+use crate::clock::{Clock, Now, RareWarning, thread_cpu_micros};
 use crate::cluster::{BuiltInRequests, NamespaceChange, ReplicaEndpoint, built_in};
 use crate::conn::Next;
 use crate::engine::EngineError;
@@ -87,10 +87,10 @@ pub struct Server {
     /// Slot of the next connection to run so that the server verifies its peer again; `None` if all have run.
     recheck_slot: Option<usize>,
     max_connections: usize,
-    /// Time from which the connection-limit warning may be logged again, in ms.
-    full_told_again_ms: u64,
-    /// Time from which the warning about a failed accept may be logged again, in ms.
-    exhausted_told_again_ms: u64,
+    /// Warning that the connection limit is reached.
+    full_warning: RareWarning,
+    /// Warning that a connection could not be accepted or registered.
+    exhausted_warning: RareWarning,
     service: Service,
     pool: Pool,
     clock: Clock,

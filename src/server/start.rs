@@ -7,7 +7,7 @@ use super::{Awaited, LISTENER_TOKENS, Server, ShutdownHandle, WAKER_TOKEN};
 use crate::api::handover::Handover;
 use crate::api::{Api, Reclaim};
 use crate::buffer::Pool;
-use crate::clock::{Clock, wall_micros};
+use crate::clock::{Clock, RareWarning, wall_micros};
 use crate::cluster::{EndpointsSender, Followed, Namespaces};
 use crate::etcd;
 use crate::etcd::built_in::BuiltInPort;
@@ -180,8 +180,8 @@ impl Server {
             former: None,
             recheck_slot: None,
             max_connections: config.max_connections,
-            full_told_again_ms: 0,
-            exhausted_told_again_ms: 0,
+            full_warning: RareWarning::default(),
+            exhausted_warning: RareWarning::default(),
             service,
             pool: Pool::default(),
             clock: Clock::start(),
