@@ -54,7 +54,7 @@ impl InMemory {
     fn of(credentials: Credentials) -> Self {
         let service = Service::new(Api::new(), Table::new(ResourceVersion(1), 16, 1 << 16), Arc::new(Trust::none()));
         let now = Now { ms: 1_000_000, wall: Time(1_767_000_000) };
-        let protocol = Protocol::http2(&credentials, now, &mut Vec::new());
+        let protocol = Protocol::http2(&credentials, &mut Vec::new());
         let (input, pool) = (ByteBuf::default(), Pool::default());
         Self { service, protocol, credentials, input, pool, now, room: QUEUED_BYTES_HIGH, job_steps: 8 }
     }

@@ -12,7 +12,7 @@ type Outcome = (Vec<String>, Vec<u8>, Option<ConnectionError>);
 
 fn feed<'i>(pieces: impl Iterator<Item = &'i [u8]>) -> Outcome {
     let mut out = Vec::new();
-    let mut connection = Connection::client(Config::default(), 0, &mut out);
+    let mut connection = Connection::client(Config::default(), &mut out);
     for (method, end_stream) in [(&b"GET"[..], true), (b"HEAD", true), (b"PUT", false), (b"GET", true)] {
         let line = RequestLine {
             method,

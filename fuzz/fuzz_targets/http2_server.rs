@@ -23,7 +23,7 @@ const BODY: &[u8] = &[b'x'; 3000];
 impl Server {
     fn new() -> Self {
         let mut out = Vec::new();
-        let connection = Connection::server(Config { streams_max: 20, ..Config::default() }, 0, &mut out);
+        let connection = Connection::server(Config { streams_max: 20, ..Config::default() }, &mut out);
         Self { connection, fields: FieldBuf::new(), out, seen: Vec::new(), unsent: HashMap::new() }
     }
 

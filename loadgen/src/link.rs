@@ -61,7 +61,7 @@ impl<T: Copy> Connect for Link<T> {
 
     fn open(&mut self, target: &Target, registry: &Registry, token: Token, now: u64) -> io::Result<()> {
         let mut conn = Connection::open(target, registry, token)?;
-        let http = Http::new(target.origin.version, self.bodies, now, conn.output());
+        let http = Http::new(target.origin.version, self.bodies, conn.output());
         self.line = Some(Line { conn, http });
         (self.since, self.heard) = (now, now);
         Ok(())

@@ -635,7 +635,7 @@ impl Conn {
         self.owed_since_ms = now.ms;
         self.credentials.refresh(&service.trust, self.transport.peer_certificates(), now);
         self.protocol = if self.transport.alpn() == Some(ALPN_HTTP_2) {
-            Protocol::http2(&self.credentials, now, self.output.buffer(pool))
+            Protocol::http2(&self.credentials, self.output.buffer(pool))
         } else {
             Protocol::http1(&self.credentials)
         };

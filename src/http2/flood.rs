@@ -18,14 +18,16 @@ pub(super) struct FloodGuard {
 
 #[derive(Debug)]
 struct Bucket {
-    /// Time at which the bucket is full again if nothing more is counted, in units of [`Allowance::time`].
+    /// Time at which the bucket is full again if nothing more is counted, in units of [`Allowance::time`]. A past time
+    /// means that the bucket is full.
     full_at: u64,
     allowance: Allowance,
 }
 
 impl FloodGuard {
-    pub(super) fn new(now_ms: u64) -> Self {
-        let bucket = |allowance: Allowance| Bucket { full_at: allowance.time(now_ms), allowance };
+    /// Creates full buckets.
+    pub(super) fn new() -> Self {
+        let bucket = |allowance: Allowance| Bucket { full_at: 0, allowance };
         Self {
             answers: bucket(limits::ANSWERS),
             empty_frames: bucket(limits::EMPTY_FRAMES),
@@ -88,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_flood_guard_allows_a_burst_and_then_a_rate() {
-        let mut guard = FloodGuard::new(5_000);
+        let mut guard = FloodGuard::new();
         for _ in 0..limits::ANSWERS.burst {
             assert_eq!(guard.count(Flood::Answers, 5_000), Ok(()));
         }
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn after_a_pause_one_burst_is_allowed_at_once() {
-        let mut guard = FloodGuard::new(0);
+        let mut guard = FloodGuard::new();
         for pause_ms in [60_000, 120_000] {
             for _ in 0..limits::RESETS.burst {
                 assert_eq!(guard.count(Flood::Resets, pause_ms), Ok(()));
@@ -118,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_steady_rate_of_the_limit_is_never_a_flood() {
-        let mut guard = FloodGuard::new(0);
+        let mut guard = FloodGuard::new();
         for second in 0..100_000 {
             for n in 0..u64::from(limits::EMPTY_FRAMES.per_second) {
                 let now_ms = second * 1000 + n * 1000 / u64::from(limits::EMPTY_FRAMES.per_second);
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn allowances_are_capped_at_the_burst() {
-        let mut guard = FloodGuard::new(0);
+        let mut guard = FloodGuard::new();
         guard.allow(Flood::WindowUpdates, u32::MAX);
         for _ in 0..limits::WINDOW_UPDATES.burst {
             guard.count(Flood::WindowUpdates, 0).unwrap();

@@ -32,13 +32,13 @@ impl Protocol {
 
     /// Returns HTTP/2 for a peer with these credentials. Appends the server's first frames to `output`.
     #[must_use]
-    pub fn http2(credentials: &Credentials, now: Now, output: &mut Vec<u8>) -> Self {
+    pub fn http2(credentials: &Credentials, output: &mut Vec<u8>) -> Self {
         let config = Config {
             streams_max: if credentials.is_anonymous() { ANONYMOUS_STREAMS_MAX } else { STREAMS_MAX },
             speaks_for_many: credentials.is_front_proxy(),
             ..Config::default()
         };
-        Self::Http2(Box::new(Http2::new(config, body_bytes_max(credentials), now, output)))
+        Self::Http2(Box::new(Http2::new(config, body_bytes_max(credentials), output)))
     }
 
     /// Serves the requests in `input` until the output is full or `budget` is used up. A job, such as a list, is only
@@ -53,7 +53,7 @@ impl Protocol {
                         return Served::Starved;
                     }
                     *self = if PREFACE.starts_with(begun) {
-                        Self::http2(cx.from.credentials, cx.now, cx.output)
+                        Self::http2(cx.from.credentials, cx.output)
                     } else {
                         Self::http1(cx.from.credentials)
                     };

@@ -93,7 +93,7 @@ impl Http2Client {
     /// Connects, or returns the error. The server must speak HTTP/2.
     pub(crate) fn try_open(endpoint: &Endpoint, config: Config) -> io::Result<Self> {
         let mut out = Vec::new();
-        let connection = Connection::client(config, 0, &mut out);
+        let connection = Connection::client(config, &mut out);
         let mut client = Self {
             stream: endpoint.with_alpn(b"h2").connect()?,
             connection,

@@ -25,7 +25,7 @@ pub(super) fn serve(fake: &Fake, stream: &mut dyn Stream, mut input: Vec<u8>) {
         Config::default()
     };
     let mut out = Vec::new();
-    let connection = Connection::server(config, 0, &mut out);
+    let connection = Connection::server(config, &mut out);
     let (requests, unsent, watches) = (HashMap::new(), HashMap::new(), HashMap::new());
     let mut session = Session { fake, connection, out, requests, unsent, watches };
     let mut fields = FieldBuf::new();

@@ -40,9 +40,9 @@ struct Stream<T> {
 }
 
 impl<T: Copy> Http2<T> {
-    pub(super) fn new(bodies: Bodies, now: u64, out: &mut Vec<u8>) -> Self {
+    pub(super) fn new(bodies: Bodies, out: &mut Vec<u8>) -> Self {
         Self {
-            protocol: http2::Connection::client(CONFIG, millis(now), out),
+            protocol: http2::Connection::client(CONFIG, out),
             bodies,
             streams: Vec::new(),
             in_flight: 0,
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn hpack_compresses_a_repeated_head_to_about_its_path() {
-        let mut http = Http2::new(Bodies::Whole, 0, &mut Vec::new());
+        let mut http = Http2::new(Bodies::Whole, &mut Vec::new());
         // A frame head has 9 octets. Method, scheme, authority, accept and user-agent have 1 octet each. The path has 2
         // octets and 50 for its 72 characters in Huffman code. The first request also has the values of authority,
         // accept and user-agent, with 33 octets.
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_request_resets_only_its_own_stream() {
-        let mut http = Http2::new(Bodies::Whole, 0, &mut Vec::new());
+        let mut http = Http2::new(Bodies::Whole, &mut Vec::new());
         for tag in 0..3 {
             send(&mut http, "GET", tag, None);
         }

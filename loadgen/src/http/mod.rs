@@ -112,10 +112,10 @@ impl Broken {
 
 impl<T: Copy> Http<T> {
     /// Begins a connection. The bytes that the client sends first are appended to `out`.
-    pub(crate) fn new(version: Version, bodies: Bodies, now: u64, out: &mut Vec<u8>) -> Self {
+    pub(crate) fn new(version: Version, bodies: Bodies, out: &mut Vec<u8>) -> Self {
         match version {
             Version::Http1 => Self::Http1(Http1::new(bodies)),
-            Version::Http2 => Self::Http2(Box::new(Http2::new(bodies, now, out))),
+            Version::Http2 => Self::Http2(Box::new(Http2::new(bodies, out))),
         }
     }
 

@@ -128,21 +128,16 @@ impl Connection {
     /// Creates the server's side of a new connection. Appends the server's SETTINGS to `out`, and a WINDOW_UPDATE that
     /// enlarges the window of the connection.
     #[must_use]
-    pub fn server(config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
+    pub fn server(config: Config, out: &mut Vec<u8>) -> Self {
         frame::settings::encode_into(&config.of_server(), out);
-        Self::new(Role::Server, config, now_ms, out)
+        Self::new(Role::Server, config, out)
     }
 
     /// Creates the server's side of a connection upgraded from HTTP/1.1 by `Upgrade: h2c` (RFC 7540 §3.2). The
     /// returned stream is for the response to the upgrade request. The body of that request has ended. The caller has
     /// already appended the 101 response to `out`.
-    pub fn server_upgraded(
-        config: Config,
-        settings: &UpgradeSettings,
-        now_ms: u64,
-        out: &mut Vec<u8>,
-    ) -> (Self, StreamKey) {
-        let mut connection = Self::server(config, now_ms, out);
+    pub fn server_upgraded(config: Config, settings: &UpgradeSettings, out: &mut Vec<u8>) -> (Self, StreamKey) {
+        let mut connection = Self::server(config, out);
         let applied = connection.peer.apply(settings.payload(), false, &mut connection.encoder);
         debug_assert!(applied.is_ok(), "the settings were checked when they were parsed");
         connection.last_remote_id = StreamId::FIRST;
@@ -155,13 +150,13 @@ impl Connection {
     /// Creates the client's side of a new connection. Appends the preface and the client's SETTINGS to `out`, and a
     /// WINDOW_UPDATE that enlarges the window of the connection.
     #[must_use]
-    pub fn client(config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
+    pub fn client(config: Config, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(PREFACE);
         frame::settings::encode_into(&config.of_client(), out);
-        Self::new(Role::Client, config, now_ms, out)
+        Self::new(Role::Client, config, out)
     }
 
-    fn new(role: Role, config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
+    fn new(role: Role, config: Config, out: &mut Vec<u8>) -> Self {
         let mut recv_window = RecvWindow::new(
             limits::WINDOW_DEFAULT,
             config.connection_window.clamp(limits::WINDOW_DEFAULT, limits::WINDOW_MAX),
@@ -181,7 +176,7 @@ impl Connection {
             encoder: Encoder::new(limits::TABLE_SIZE_MAX),
             head_memo: HeadMemo::default(),
             streams: Store::default(),
-            flood_guard: FloodGuard::new(now_ms),
+            flood_guard: FloodGuard::new(),
             peer: PeerSettings::default(),
             send_window: SendWindow::new(limits::WINDOW_DEFAULT),
             recv_window,

@@ -332,7 +332,7 @@ fn an_upgraded_connection_begins_with_the_response() {
     let mut out = Vec::new();
     let settings = &setting(4, 3)[HEAD_BYTES..];
     let asked = UpgradeSettings::parse(settings.to_vec()).unwrap();
-    let (connection, key) = Connection::server_upgraded(Config::default(), &asked, 0, &mut out);
+    let (connection, key) = Connection::server_upgraded(Config::default(), &asked, &mut out);
     let mut end = End::new(connection, out);
     end.take_frames();
     end.connection.send_head(key, 200, &[], false, &mut end.out).unwrap();
@@ -351,8 +351,8 @@ fn an_upgraded_connection_begins_with_the_response() {
 #[test]
 fn a_large_head_is_continued_and_understood() {
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
-    let client = Connection::client(Config::default(), 0, &mut to_server);
-    let server = Connection::server(Config::default(), 0, &mut to_client);
+    let client = Connection::client(Config::default(), &mut to_server);
+    let server = Connection::server(Config::default(), &mut to_client);
     let (mut client, mut server) = (End::new(client, to_server), End::new(server, to_client));
     client.recv(&std::mem::take(&mut server.out)).unwrap();
     let value = vec![b'~'; 50_000];
@@ -375,7 +375,7 @@ fn a_large_head_is_continued_and_understood() {
 #[test]
 fn a_client_opens_100_streams_until_it_knows_the_limit() {
     let mut out = Vec::new();
-    let connection = Connection::client(Config::default(), 0, &mut out);
+    let connection = Connection::client(Config::default(), &mut out);
     let mut end = End::new(connection, out);
     let line =
         RequestLine { method: b"GET", scheme: b"http", authority: b"a", path: b"/", path_indexing: Indexing::Value };

@@ -84,7 +84,7 @@ impl End {
     /// Creates a server that has received nothing.
     pub(super) fn server(config: Config) -> Self {
         let mut out = Vec::new();
-        Self::new(Connection::server(config, 0, &mut out), out)
+        Self::new(Connection::server(config, &mut out), out)
     }
 
     /// Creates a server after the handshake, and drops its output so far.

@@ -77,8 +77,8 @@ fn run(seed: u64) {
         speaks_for_many: false,
     };
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
-    let client = Connection::client(config(), 0, &mut to_server);
-    let server = Connection::server(config(), 0, &mut to_client);
+    let client = Connection::client(config(), &mut to_server);
+    let server = Connection::server(config(), &mut to_client);
     let (mut client, mut server) = (Peer::new(client, to_server), Peer::new(server, to_client));
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
     let mut opened = 0;

@@ -7,7 +7,7 @@ use crate::http2::{RequestLine, SendField};
 /// Returns the bytes of a client: heads of all kinds, bodies, trailers, and frames of the connection.
 fn traffic() -> Vec<u8> {
     let mut out = Vec::new();
-    let mut client = Connection::client(Config::default(), 0, &mut out);
+    let mut client = Connection::client(Config::default(), &mut out);
     out.extend_from_slice(&frame(SETTINGS, ACK, 0, &[]));
     let large = vec![b'{'; 20_000];
     for n in 0..6_u8 {

@@ -72,14 +72,14 @@ pub struct Http2 {
 impl Http2 {
     /// Returns the server's end of a new connection that accepts request bodies of at most `body_bytes_max` bytes.
     #[must_use]
-    pub fn new(config: http2::Config, body_bytes_max: usize, now: Now, output: &mut Vec<u8>) -> Self {
-        Self::of(Connection::server(config, now.ms, output), body_bytes_max)
+    pub fn new(config: http2::Config, body_bytes_max: usize, output: &mut Vec<u8>) -> Self {
+        Self::of(Connection::server(config, output), body_bytes_max)
     }
 
     /// Returns the server's end of a connection upgraded from HTTP/1.1, and responds to the request that upgraded it.
     pub(super) fn upgraded(upgrade: Upgrade, cx: &mut Context<'_>) -> Self {
         let config = http2::Config::default();
-        let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, cx.now.ms, cx.output);
+        let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, cx.output);
         let mut http2 = Self::of(connection, body_bytes_max(cx.from.credentials));
         http2.respond(key, upgrade.reply, upgrade.head_only, cx);
         http2
