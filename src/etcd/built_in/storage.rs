@@ -38,8 +38,6 @@ pub(super) struct BuiltInStorage {
     seen: HashMap<String, Seen>,
     /// Revision of the last read; 0 before the first read.
     revision: u64,
-    /// Whether the last complete read, or a read after it, has found a Lease that is encrypted at rest.
-    is_encrypted: bool,
     /// Whether the current write must end before its next transactions.
     is_canceled: Arc<AtomicBool>,
 }
@@ -51,6 +49,8 @@ struct Seen {
     revision: i64,
     /// Hash of the Lease's stored bytes.
     hash: u64,
+    /// Whether kube-apiserver has encrypted the stored bytes.
+    is_encrypted: bool,
 }
 
 /// The outcome of a transaction that writes Leases.
@@ -63,6 +63,12 @@ enum Done {
     NotOurs,
 }
 
+impl Seen {
+    fn of(revision: i64, value: &[u8]) -> Self {
+        Self { revision, hash: XxHash3_64::oneshot(value), is_encrypted: value.starts_with(ENCRYPTED) }
+    }
+}
+
 impl BuiltInStorage {
     pub(super) fn new(client: Client, is_canceled: Arc<AtomicBool>) -> Self {
         let prefix = client.config().prefix.trim_end_matches('/').to_owned();
@@ -72,7 +78,6 @@ impl BuiltInStorage {
             client,
             seen: HashMap::new(),
             revision: 0,
-            is_encrypted: false,
             is_canceled,
         }
     }
@@ -103,7 +108,6 @@ impl BuiltInStorage {
             // If this read fails, the next read is complete too.
             self.seen.clear();
             self.revision = 0;
-            self.is_encrypted = false;
         }
         let (keys, revision) = self.range(0, !is_complete, 0).await?;
         let mut present = HashSet::new();
@@ -119,8 +123,7 @@ impl BuiltInStorage {
         let mut leases = ReadLeases::new();
         for kv in values {
             let Some(key) = self.key_of(&kv) else { continue };
-            let seen = Seen { revision: kv.mod_revision, hash: XxHash3_64::oneshot(&kv.value) };
-            self.is_encrypted |= kv.value.starts_with(ENCRYPTED);
+            let seen = Seen::of(kv.mod_revision, &kv.value);
             if self.seen.insert(key.clone(), seen) != Some(seen) {
                 let revision = kv.mod_revision.cast_unsigned();
                 leases.insert(key, Some(StoredLease { revision, value: kv.value }));
@@ -198,7 +201,7 @@ impl BuiltInStorage {
         if self.revision == 0 {
             self.read(true).await?;
         }
-        if self.is_encrypted {
+        if self.seen.values().any(|seen| seen.is_encrypted) {
             let why = "built-in Leases are encrypted at rest, and this server would write them without encryption";
             return Err(Failure::Refused(Status::failed_precondition(why)));
         }
@@ -321,8 +324,7 @@ impl BuiltInStorage {
         for lease in leases {
             match &lease.value {
                 Some(value) => {
-                    let seen = Seen { revision, hash: XxHash3_64::oneshot(value) };
-                    self.seen.insert(lease.key.clone(), seen);
+                    self.seen.insert(lease.key.clone(), Seen::of(revision, value));
                 }
                 None => _ = self.seen.remove(&lease.key),
             }
@@ -358,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_lease_with_an_earlier_revision_than_seen_went_back() {
-        let seen = |revision| Some(Seen { revision, hash: 0 });
+        let seen = |revision| Some(Seen::of(revision, b""));
         let is_back = |seen: Option<Seen>, revision| went_back(seen.as_ref(), revision, 20);
         assert!(!is_back(seen(10), 10), "unchanged since the last read");
         assert!(!is_back(seen(10), 21) && !is_back(None, 21), "another client has written the Lease");
