@@ -377,7 +377,8 @@ impl Journal {
                 if tests_space && self.no_space_until_ms.take().is_some() {
                     info!(store = self.config.store, "the store has space again");
                 }
-                upkeep.on_durable(&self.config, chunk_bytes, revision, now_ms);
+                let has_snapshot = upkeep.on_durable(&self.config, chunk_bytes, revision, now_ms);
+                self.counts.snapshots += u64::from(has_snapshot);
                 self.delivered.extend(entries);
                 Ok(())
             }
@@ -723,6 +724,7 @@ impl Journal {
             changes_in_flight: self.batches.len(),
             store: self.store_size,
             store_bytes_max: self.store_bytes_max(),
+            snapshots: self.counts.snapshots,
             storage_errors: self.counts.storage_errors,
             ..Stats::default()
         };

@@ -67,6 +67,7 @@ const COMMITS_MAX: usize = 1024;
 /// returned yet.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
+    pub(super) snapshots: u64,
     pub(super) storage_errors: u64,
     commits: Vec<CommitStats>,
 }

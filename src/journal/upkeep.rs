@@ -61,8 +61,6 @@ pub(super) struct Upkeep {
     snapshot_retry_ms: Option<u64>,
     /// Time before which the snapshot is not continued, in ms. Meanwhile, the processor serves requests.
     pause_ms: Option<u64>,
-    /// Number of snapshots that this process has finished since it last began to load the store.
-    snapshots: u64,
     /// Duration of the newest snapshot, in ms; `None` if this process has not taken it.
     duration_ms: Option<u64>,
 }
@@ -140,7 +138,6 @@ impl Upkeep {
             retry_ms: None,
             snapshot_retry_ms: None,
             pause_ms: None,
-            snapshots: 0,
             duration_ms: None,
         }
     }
@@ -286,8 +283,8 @@ impl Upkeep {
         self.snapshot_retry_ms.is_none() && self.since.bytes > due
     }
 
-    /// Completes the task of upkeep whose commit is now durable.
-    pub(super) fn on_durable(&mut self, config: &Config, chunk_bytes: usize, revision: u64, now_ms: u64) {
+    /// Completes the task of upkeep whose commit is now durable. Returns whether the task has finished a snapshot.
+    pub(super) fn on_durable(&mut self, config: &Config, chunk_bytes: usize, revision: u64, now_ms: u64) -> bool {
         self.revision = self.revision.max(revision);
         match self.under_way.take() {
             None => {}
@@ -308,8 +305,9 @@ impl Upkeep {
                 }
             }
             Some(Task::Truncate(up_to)) => self.on_truncated(up_to),
-            Some(Task::Manifest(manifest)) => self.on_manifest(*manifest, now_ms),
+            Some(Task::Manifest(manifest)) => return self.on_manifest(*manifest, now_ms),
         }
+        false
     }
 
     fn on_truncated(&mut self, up_to: Position) {
@@ -322,7 +320,8 @@ impl Upkeep {
         }
     }
 
-    fn on_manifest(&mut self, manifest: Manifest, now_ms: u64) {
+    /// Handles the manifest of a durable commit. Returns whether the manifest has finished a snapshot.
+    fn on_manifest(&mut self, manifest: Manifest, now_ms: u64) -> bool {
         let old = std::mem::replace(&mut self.manifest, manifest);
         self.put_ms = now_ms;
         self.wanted_ms = None;
@@ -332,14 +331,13 @@ impl Upkeep {
             if old.taker.is_some() && old.taker != self.manifest.taker {
                 self.drops.push_back(Drop::new(old.last_claimed, None));
             }
-            return;
+            return false;
         }
         if self.manifest == old {
-            return;
+            return false;
         }
         if let Some(taking) = self.taking.take() {
             self.since = taking.since;
-            self.snapshots += 1;
             let duration_ms = now_ms.saturating_sub(taking.begun_ms);
             self.duration_ms = Some(duration_ms);
             if let Some(info) = self.manifest.newest() {
@@ -354,7 +352,7 @@ impl Upkeep {
                     "snapshot finished"
                 );
             }
-            return;
+            return true;
         }
         if let Some(info) = self.manifest.newest() {
             info!(snapshot = info.id.0, version = info.version.0, "the journal before the snapshot is not needed");
@@ -363,6 +361,7 @@ impl Upkeep {
         if let Base::Snapshot(old) = old.base {
             self.drops.push_back(Drop::new(old.id, Some(old.chunks)));
         }
+        false
     }
 
     /// Handles a manifest that any writer has put, including this writer.
@@ -437,7 +436,6 @@ impl Upkeep {
         (stats.journal_entries, stats.journal_bytes) = (total.entries, total.bytes);
         stats.journal_entries_since_snapshot = self.since.entries;
         stats.journal_bytes_since_snapshot = self.since.bytes;
-        stats.snapshots = self.snapshots;
         stats.snapshot = self.manifest.newest().map(|info| {
             let age_us = u64::try_from(config.wall_us(now_ms).saturating_sub(info.begun_us)).unwrap_or(0);
             let (bytes, leases) = (info.bytes, info.records);

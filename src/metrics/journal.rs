@@ -3,7 +3,7 @@
 
 use super::histogram::Histogram;
 use super::text::Exposition;
-use crate::journal::{CommitStats, Journal};
+use crate::journal::{CommitStats, Journal, Stats};
 use std::time::Duration;
 
 /// Bounds of the durations of commits, in µs: from a fast disk to one that is stuck.
@@ -18,17 +18,30 @@ const BATCH_BOUNDS: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4
 pub(super) struct JournalCounts {
     /// Number of reloads of the store.
     reloads: u64,
+    /// Number of snapshots of the journals that reloads have replaced, and number of their storage errors. Otherwise a
+    /// reload would set these counters to 0.
+    snapshots: u64,
+    storage_errors: u64,
     durations: Histogram<{ COMMIT_BOUNDS_US.len() }>,
     batches: Histogram<{ BATCH_BOUNDS.len() }>,
 }
 
 impl JournalCounts {
     pub(super) const fn new() -> Self {
-        Self { reloads: 0, durations: Histogram::new(&COMMIT_BOUNDS_US), batches: Histogram::new(&BATCH_BOUNDS) }
+        Self {
+            reloads: 0,
+            snapshots: 0,
+            storage_errors: 0,
+            durations: Histogram::new(&COMMIT_BOUNDS_US),
+            batches: Histogram::new(&BATCH_BOUNDS),
+        }
     }
 
-    pub(super) fn count_reload(&mut self) {
+    pub(super) fn count_reload(&mut self, replaced: &Journal) {
+        let Stats { snapshots, storage_errors, .. } = replaced.stats();
         self.reloads += 1;
+        self.snapshots += snapshots;
+        self.storage_errors += storage_errors;
     }
 
     pub(super) fn count_commit(&mut self, commit: CommitStats) {
@@ -110,11 +123,11 @@ impl JournalCounts {
             );
         }
         for (name, help, count) in [
-            ("coordination_journal_snapshots_total", "Completed snapshots.", stats.snapshots),
+            ("coordination_journal_snapshots_total", "Completed snapshots.", self.snapshots + stats.snapshots),
             (
                 "coordination_journal_storage_errors_total",
                 "Commits that failed because the store had no space.",
-                stats.storage_errors,
+                self.storage_errors + stats.storage_errors,
             ),
             (
                 "coordination_journal_reloads_total",

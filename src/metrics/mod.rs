@@ -200,9 +200,9 @@ impl Metrics {
         *count += 1;
     }
 
-    /// Counts a reload of the store after this replica lost track of it.
-    pub fn count_reload(&mut self) {
-        self.journal.count_reload();
+    /// Counts a reload of the store after this replica lost track of it. The counters of the journal `replaced` go on.
+    pub fn count_reload(&mut self, replaced: &Journal) {
+        self.journal.count_reload(replaced);
     }
 
     /// Counts a failed reload of certificates or CAs. A lasting failure counts again every hour.

@@ -79,10 +79,13 @@ impl Service {
         }
     }
 
-    /// Replaces all Leases by `table`, and drops the journal, so that the caller can open a new one. Returns the former
-    /// Leases and watchers. No connection may be open, apart from those that the caller has taken out of service.
+    /// Replaces all Leases by `table`, and drops the journal, so that the caller can open a new one. Counts the reload.
+    /// Returns the former Leases and watchers. No connection may be open, apart from those that the caller has taken
+    /// out of service.
     pub fn begin_again(&mut self, table: Table) -> (Table, Watchers<Owner>) {
-        self.api.storage = Storage::Memory;
+        if let Some(journal) = std::mem::replace(&mut self.api.storage, Storage::Memory).journal() {
+            self.api.metrics.count_reload(journal);
+        }
         self.waiters = Waiters::default();
         (self.queued_bytes, self.received_bytes) = (0, 0);
         let watchers = std::mem::replace(&mut self.watchers, Watchers::new(table.version()));

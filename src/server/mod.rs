@@ -531,7 +531,6 @@ impl Server {
             Err(error @ EngineError::Lost { .. }) if self.losses < RELOADS_MAX => {
                 tracing::error!(%error, "loading all Leases again");
                 self.losses += 1;
-                self.service.api.metrics.count_reload();
                 return self.load_again().map_err(RunError::Journal);
             }
             Err(error) => return Err(RunError::Journal(error)),

@@ -3,9 +3,11 @@
 use super::super::manifest::{Base, Manifest};
 use super::super::seal::FORMAT;
 use super::super::testing::{Store, Stored};
-use super::super::{Failure, Limits, Outcome};
+use super::super::{Failure, Limits, Outcome, Stats};
 use super::rig::{self, Rig, create, load, small_limits};
+use crate::clock::Now;
 use crate::engine::{SnapshotId, Write};
+use crate::metrics::{HandoverStats, Metrics};
 use crate::table::change::Change;
 
 fn manifest(stored: &Stored) -> Manifest {
@@ -196,6 +198,36 @@ fn unreferenced_chunks_are_deleted_at_the_next_start() {
     }
     let ids: Vec<_> = manifest(&rig.store.stored()).snapshots().map(|info| info.id.0).collect();
     assert!(!ids.is_empty(), "no snapshot");
+}
+
+#[test]
+fn counters_go_on_after_a_reload() {
+    let mut rig = filled(small_limits(), 100);
+    for micros in 0..4 {
+        renew_all(&mut rig, micros);
+    }
+    rig.store.fill(1);
+    drop(rig.write(create("n", "late")));
+    let Stats { snapshots, storage_errors, .. } = rig.journal.stats();
+    assert!(snapshots > 0 && storage_errors > 0, "{snapshots} snapshots, {storage_errors} errors");
+    rig.store.break_down();
+    rig.now_ms += 10_000;
+    drop(rig.submit(create("n", "lost")));
+    rig.journal.end_turn(&rig.table, rig.now_ms);
+    rig.journal.advance(&mut rig.table, rig.now_ms, 5).expect_err("the store is broken");
+    let mut metrics = Metrics::new();
+    metrics.count_reload(&rig.journal);
+    let again = filled(small_limits(), 100);
+    let own = again.journal.stats();
+    let text = metrics.encode(&again.table, Some(&again.journal), HandoverStats::default(), Now::default());
+    let text = String::from_utf8(text).expect("text");
+    for (name, total) in [
+        ("snapshots_total", snapshots + own.snapshots),
+        ("storage_errors_total", storage_errors + own.storage_errors),
+        ("reloads_total", 1),
+    ] {
+        assert!(text.contains(&format!("\ncoordination_journal_{name} {total}\n")), "{name} {total}\n{text}");
+    }
 }
 
 #[test]
