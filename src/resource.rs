@@ -29,6 +29,16 @@ pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 /// not exceed.
 pub const CLUSTER_NAMESPACES: [&str; 2] = [NODE_LEASE_NAMESPACE, "kube-system"];
 
+/// Splits `apiVersion` into group and version. Returns `None` if `apiVersion` contains two slashes.
+#[must_use]
+pub fn group_and_version(api_version: &str) -> Option<(&str, &str)> {
+    match api_version.split_once('/') {
+        None => Some(("", api_version)),
+        Some((_, version)) if version.contains('/') => None,
+        parts => parts,
+    }
+}
+
 /// A version of [`GROUP`]. Each Lease is served in every version, whatever version a client wrote it in. All versions
 /// have the same fields, so a Lease is stored once. Only its `apiVersion` depends on the requested version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

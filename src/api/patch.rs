@@ -8,7 +8,7 @@ use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
 use crate::codec::json::encode_lease_into;
 use crate::codec::{DecodedLease, yaml};
-use crate::go::print::go_value;
+use crate::go::print::{go_value, json_type};
 use crate::lease::Lease;
 use crate::lease::managed_fields::{Conversion, apply, lease_from_value, track};
 use crate::lease::validation::validate_entry_count;
@@ -213,15 +213,12 @@ fn begins_as_json(body: &[u8]) -> bool {
 
 /// Checks that the body of an apply is an object or null.
 fn check_kind(config: &Value) -> Result<(), ApiError> {
-    let kind = match config {
-        Value::Null | Value::Object(_) => return Ok(()),
-        Value::Array(_) => "array",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-    };
+    if config.is_null() || config.is_object() {
+        return Ok(());
+    }
     let message = format!(
-        "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+        "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+        json_type(config)
     );
     Err(ApiError::BadRequest { message })
 }

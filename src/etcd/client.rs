@@ -482,8 +482,8 @@ pub(super) mod tests {
     /// Length of the text with which an HTTP/2 client begins a connection, in bytes.
     const PREFACE_BYTES: usize = 24;
     /// Types of HTTP/2 frames.
-    const DATA: u8 = 0;
-    const HEADERS: u8 = 1;
+    pub(crate) const DATA: u8 = 0;
+    pub(crate) const HEADERS: u8 = 1;
     const SETTINGS: u8 = 4;
 
     /// Key in each copy of the transaction [`marked`].
@@ -493,7 +493,7 @@ pub(super) mod tests {
         TxnRequest { success: vec![get(MARK.to_vec())], ..TxnRequest::default() }
     }
 
-    fn frame(kind: u8, flags: u8, stream: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn frame(kind: u8, flags: u8, stream: [u8; 4], payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
         [&length[1..], &[kind, flags], &stream, payload].concat()
     }
@@ -506,27 +506,33 @@ pub(super) mod tests {
         [fields, data, frame(HEADERS, 5, stream, b"\x00\x0bgrpc-status\x010")].concat()
     }
 
-    /// Answers each request on a connection with `message`, except the copies of [`marked`], which it counts.
-    pub(crate) fn serve(mut connection: TcpStream, message: Option<&[u8]>, copies: &mut usize) -> io::Result<()> {
+    /// Serves a connection as a fake member of etcd, until the client closes the connection. Passes each frame to
+    /// `respond`: its type, flags, stream and payload. Sends the frames that `respond` returns.
+    pub(crate) fn serve_frames(
+        mut connection: TcpStream,
+        mut respond: impl FnMut(u8, u8, [u8; 4], &[u8]) -> Vec<u8>,
+    ) -> io::Result<()> {
         connection.read_exact(&mut [0; PREFACE_BYTES])?;
         connection.write_all(&frame(SETTINGS, 0, [0; 4], &[]))?;
         loop {
             let mut head = [0; 9];
             connection.read_exact(&mut head)?;
-            let [a, b, c, kind, _, stream @ ..] = head;
+            let [a, b, c, kind, flags, stream @ ..] = head;
             let length = usize::try_from(u32::from_be_bytes([0, a, b, c])).expect("a short frame");
             let mut payload = vec![0; length];
             connection.read_exact(&mut payload)?;
+            connection.write_all(&respond(kind, flags, stream, &payload))?;
+        }
+    }
+
+    /// Answers each request on a connection with `message`, except the copies of [`marked`], which it counts.
+    pub(crate) fn serve(connection: TcpStream, message: Option<&[u8]>, copies: &mut usize) -> io::Result<()> {
+        serve_frames(connection, |kind, _, stream, payload| {
             let is_copy = payload.windows(MARK.len()).any(|part| part == MARK);
             *copies += usize::from(is_copy);
-            if let Some(message) = message
-                && kind == DATA
-                && !is_copy
-                && !payload.is_empty()
-            {
-                connection.write_all(&answer(stream, message))?;
-            }
-        }
+            let is_answered = kind == DATA && !is_copy && !payload.is_empty();
+            message.filter(|_| is_answered).map(|message| answer(stream, message)).unwrap_or_default()
+        })
     }
 
     /// Starts a member that [serves](serve) one connection. Returns its URL, and its thread, which returns the number

@@ -89,11 +89,12 @@ mod tests {
     use super::*;
     use crate::etcd::background::LocalRuntime;
     use crate::etcd::client::Client;
+    use crate::etcd::client::tests::{DATA, HEADERS, frame, serve_frames};
     use crate::etcd::config::Config;
     use crate::updates;
     use futures_util::future::{Either, select};
     use mio::{Poll, Token, Waker};
-    use std::io::{self, Read, Write};
+    use std::io;
     use std::net::{Ipv4Addr, TcpListener};
     use std::pin::pin;
     use std::sync::Arc;
@@ -101,40 +102,27 @@ mod tests {
     use tokio::sync::oneshot;
     use tokio::time::timeout;
 
-    /// Length of the text with which an HTTP/2 client begins a connection, in bytes.
-    const PREFACE_BYTES: usize = 24;
-    /// Types of the frames that contain a request.
-    const DATA: u8 = 0;
-    const HEADERS: u8 = 1;
     /// Flag of the last frame of a request.
     const END_STREAM: u8 = 1;
-    /// A frame with no settings.
-    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
-    /// First bytes of a frame with [`REFUSAL`], up to the stream id. The frame is both first and last of the response.
-    const RESPONSE: &[u8] = &[0, 0, 16, HEADERS, 5];
+    /// Flags of a frame that is both first and last of a response.
+    const WHOLE: u8 = 5;
     /// The fields `:status: 200` and `grpc-status: 7`, permission denied.
     const REFUSAL: &[u8] = b"\x88\x00\x0bgrpc-status\x017";
 
     /// Refuses all requests of the first connection. Reports the third request.
     fn refuse(listener: &TcpListener, third: oneshot::Sender<()>) -> io::Result<()> {
-        let (mut connection, _) = listener.accept()?;
-        connection.read_exact(&mut [0; PREFACE_BYTES])?;
-        connection.write_all(SETTINGS)?;
+        let (connection, _) = listener.accept()?;
         let (mut third, mut requests) = (Some(third), 0);
-        loop {
-            let mut head = [0; 9];
-            connection.read_exact(&mut head)?;
-            let [a, b, c, kind, flags, stream @ ..] = head;
-            let length = u64::from(u32::from_be_bytes([0, a, b, c]));
-            io::copy(&mut Read::by_ref(&mut connection).take(length), &mut io::sink())?;
-            if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
-                requests += 1;
-                if let Some(third) = third.take_if(|_| requests == 3) {
-                    _ = third.send(());
-                }
-                connection.write_all(&[RESPONSE, &stream, REFUSAL].concat())?;
+        serve_frames(connection, |kind, flags, stream, _| {
+            if !matches!(kind, DATA | HEADERS) || flags & END_STREAM == 0 {
+                return Vec::new();
             }
-        }
+            requests += 1;
+            if let Some(third) = third.take_if(|_| requests == 3) {
+                _ = third.send(());
+            }
+            frame(HEADERS, WHOLE, stream, REFUSAL)
+        })
     }
 
     /// The role in docs/replicas.md does not permit compactions. An operator may grant the right while the replica

@@ -18,6 +18,18 @@ pub(crate) fn go_type(value: &Value) -> &'static str {
     }
 }
 
+/// Returns the word of Go's `encoding/json` for the type of a JSON value.
+pub(crate) fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 /// Maximum number of nested levels of a value that a message shows.
 const SHOWN_DEPTH_MAX: usize = 16;
 /// Length of the output, in bytes, after which no further elements are appended.

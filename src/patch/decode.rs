@@ -3,6 +3,7 @@
 
 use crate::api_error::ApiError;
 use crate::codec::json::{Repaired, repaired};
+use crate::go::print::json_type;
 use serde_json::Value;
 
 /// Whether Go accepts a patch as JSON. Go accepts more than this server can decode: invalid UTF-8, and 10,000 levels of
@@ -102,19 +103,7 @@ pub(super) fn bad_type(value: &Value, target: &str) -> ApiError {
 
 /// Returns Go's message for a value that cannot be decoded into the Go type `target`.
 pub(super) fn bad_type_words(value: &Value, target: &str) -> String {
-    format!("json: cannot unmarshal {} into Go {target}", type_word(value))
-}
-
-/// Returns Go's name for the type of a JSON value.
-fn type_word(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
+    format!("json: cannot unmarshal {} into Go {target}", json_type(value))
 }
 
 #[cold]

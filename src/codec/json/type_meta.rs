@@ -4,7 +4,7 @@ use super::tape::Value;
 use crate::api_error::ApiError;
 use crate::codec::refusal::{Refusal, check_kind};
 use crate::go::quote::go_quoted;
-use crate::resource::{ApiVersion, GROUP, KIND};
+use crate::resource::{ApiVersion, GROUP, KIND, group_and_version};
 
 /// Group, version and kind of a body. If the body does not contain a part, that part is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,14 +49,8 @@ impl<'i> TypeMeta<'i> {
         if let Some(words) = first_error {
             return Err(words);
         }
-        let (group, version) = match api_version.split_once('/') {
-            None => ("", api_version),
-            Some((_, version)) if version.contains('/') => {
-                return Err(format!("unexpected GroupVersion string: {api_version}"));
-            }
-            // Like kube-apiserver, treats an `apiVersion` of a single slash as empty.
-            Some(("", "")) => ("", ""),
-            Some((group, version)) => (group, version),
+        let Some((group, version)) = group_and_version(api_version) else {
+            return Err(format!("unexpected GroupVersion string: {api_version}"));
         };
         Ok(Self { group, version, kind })
     }

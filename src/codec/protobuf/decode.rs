@@ -7,7 +7,7 @@ use crate::api_error::ApiError;
 use crate::codec::refusal::{Refusal, check_kind};
 use crate::codec::{DecodedLease, FieldWarnings};
 use crate::lease::{Lease, LeaseSpec};
-use crate::resource::{ApiVersion, GROUP, KIND};
+use crate::resource::{ApiVersion, GROUP, KIND, group_and_version};
 use compact_str::CompactString;
 
 /// Decodes a Lease. `version` is the API version of a body that does not name one. The decoded Lease never has
@@ -90,13 +90,8 @@ pub(super) struct TypeMeta {
 
 impl TypeMeta {
     fn new(api_version: &str, kind: CompactString) -> Self {
-        let (group, version) = match api_version.split_once('/') {
-            None => ("", api_version),
-            // An `apiVersion` with two slashes is invalid, and counts as empty. So does an `apiVersion` of a single
-            // slash.
-            Some((_, version)) if version.contains('/') => ("", ""),
-            Some(parts) => parts,
-        };
+        // An `apiVersion` with two slashes is invalid, and counts as empty.
+        let (group, version) = group_and_version(api_version).unwrap_or_default();
         Self { group: group.into(), version: version.into(), kind }
     }
 

@@ -3,6 +3,7 @@
 //! differ from those about a JSON body.
 
 use super::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
+use crate::go::print::json_type;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use crate::timestamp::{MicroTime, Time, is_zero_time, parse_micro_time, parse_time};
 use compact_str::CompactString;
@@ -238,15 +239,11 @@ fn micro_time(members: &Object, name: &str) -> Result<Option<MicroTime>, String>
 }
 
 fn time_text<'v>(members: &'v Object, name: &str) -> Result<Option<&'v str>, String> {
-    let Some(value) = present(members, name) else { return Ok(None) };
-    let kind = match value {
-        Value::String(text) => return Ok(Some(text)),
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::Array(_) => "array",
-        Value::Object(_) | Value::Null => "object",
-    };
-    Err(format!("json: cannot unmarshal {kind} into Go value of type string"))
+    match present(members, name) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(other) => Err(format!("json: cannot unmarshal {} into Go value of type string", json_type(other))),
+    }
 }
 
 fn string_map(members: &Object, name: &str) -> Result<StringMap, String> {

@@ -11,6 +11,7 @@ use crate::go::json::{json_quoted, json_strings};
 use crate::go::quote::{go_quoted, is_unprintable};
 use crate::lease::managed_fields::ManagedFields;
 use crate::lease::{ObjectMeta, OwnerReference, StringMap};
+use crate::resource::group_and_version;
 use compact_str::CompactString;
 use std::collections::BTreeSet;
 
@@ -186,7 +187,7 @@ fn validate_owner_references(owners: &[OwnerReference], complaints: &mut Complai
         }
         let parts =
             [("apiVersion", &*owner.api_version), ("kind", &*owner.kind), ("name", &*owner.name), ("uid", &*owner.uid)];
-        let (group, version) = group_and_version(&owner.api_version);
+        let (group, version) = group_and_version(&owner.api_version).unwrap_or_default();
         for (name, value) in parts {
             let field = || format!("metadata.ownerReferences[{index}].{name}");
             if value.is_empty() {
@@ -212,15 +213,6 @@ fn validate_owner_references(owners: &[OwnerReference], complaints: &mut Complai
                 controller = Some(owner);
             }
         }
-    }
-}
-
-/// Splits `apiVersion` into group and version. Both are empty if `apiVersion` contains two slashes.
-fn group_and_version(api_version: &str) -> (&str, &str) {
-    match api_version.split_once('/') {
-        None => ("", api_version),
-        Some((_, rest)) if rest.contains('/') => ("", ""),
-        Some(parts) => parts,
     }
 }
 

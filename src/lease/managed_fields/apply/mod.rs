@@ -15,7 +15,7 @@ use crate::api_error::{ApiError, FieldManagerConflict};
 use crate::go::json::json_quoted;
 use crate::lease::Lease;
 use crate::lease::validation::ANNOTATION_BYTES_MAX;
-use crate::resource::{KIND, ResourceVersion};
+use crate::resource::{KIND, ResourceVersion, group_and_version};
 use compact_str::CompactString;
 use serde_json::{Map, Value, json};
 
@@ -251,12 +251,8 @@ fn check_kind(config: &Value, api_version: &str) -> Result<(), ApiError> {
     if (found, kind) == (api_version, KIND) {
         return Ok(());
     }
-    let (group, version, kind) = match found.split_once('/') {
-        _ if found.is_empty() || found == "/" => ("", "", kind),
-        None => ("", found, kind),
-        Some((_, version)) if version.contains('/') => ("", "", ""),
-        Some((group, version)) => (group, version, kind),
-    };
+    let (group, version, kind) =
+        group_and_version(found).map_or(("", "", ""), |(group, version)| (group, version, kind));
     Err(ApiError::BadRequest { message: format!("invalid object type: {group}/{version}, Kind={kind}") })
 }
 
