@@ -733,6 +733,9 @@ fn without_etcd_clients_may_only_renew_until_every_kube_apiserver_has_switched()
         let (status, _) = rig.call("GET", &format!("{}?{query}", collection(NAMESPACE)), "");
         assert_eq!(status, 429, "a watch from a version of this server must not reach built-in storage: {query}");
     }
+    let replicas = "labelSelector=apiserver.kubernetes.io/identity%3Dcoordination-apiserver&resourceVersion=0";
+    let listed = rig.call("GET", &format!("{}?{replicas}", collection(NAMESPACE)), "").0;
+    assert_eq!(listed, 200, "the command looks for replicas that have not confirmed the phase");
     rig.register(true);
     rig.ask_with("serve", Some("serving"));
     assert_eq!(change(&rig, "a", acquire), 200);

@@ -38,7 +38,7 @@ const NAMESPACE: &str = "kube-system";
 /// Label of identity Leases, and the value of this label.
 pub(crate) const LABEL: (&str, &str) = ("apiserver.kubernetes.io/identity", "coordination-apiserver");
 /// Label with the name of the replica's host.
-const HOST_LABEL: &str = "kubernetes.io/hostname";
+pub(crate) const HOST_LABEL: &str = "kubernetes.io/hostname";
 /// Annotation with the address and port of the replica.
 const ENDPOINT_ANNOTATION: &str = "coordination-apiserver/endpoint";
 /// Annotation with the name of the replica's node.

@@ -11,7 +11,8 @@
 use super::clients::Clients;
 use super::lease::Lease;
 use super::{LOOK_EVERY, Report, SwitchError};
-use crate::api::identity::LABEL;
+use crate::api::identity::{HOST_LABEL, LABEL};
+use crate::handover::ASKED;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
@@ -87,6 +88,24 @@ async fn await_renewals(clients: &Clients, report: &mut Report<'_>) -> Result<()
     }
 }
 
+/// Describes the replicas whose identity Leases do not confirm the request for a phase with the id `asked`. Returns
+/// `None` if every replica confirms the request, or if no replica responds.
+pub(super) async fn unconfirmed(clients: &Clients, asked: &str) -> Option<String> {
+    // Any known state of these Leases suffices. During a copy, a list of the newest state waits for the replica that
+    // copies, and this replica may not work.
+    let leases = listed(clients, ListParams::default().match_any()).await.ok()?;
+    let is_unconfirmed = |lease: &&Lease| lease.annotations().get(ASKED).map(String::as_str) != Some(asked);
+    let replica = |lease: &Lease| {
+        let host = lease.labels().get(HOST_LABEL).map_or("of an unknown name", String::as_str);
+        format!("{} on host {host}", lease.name_any())
+    };
+    let replicas: Vec<_> = leases.iter().filter(is_unconfirmed).map(replica).collect();
+    (!replicas.is_empty()).then(|| {
+        let names = replicas.join(", ");
+        format!("not confirmed by replica {names}: it may run an older release or hang; upgrade, restart or stop it")
+    })
+}
+
 /// Returns the name of an identity Lease that has not been renewed since `first`; `None` if each one has been renewed
 /// or deleted.
 fn unknown(leases: &[Lease], first: &Renewals) -> Option<String> {
@@ -96,7 +115,12 @@ fn unknown(leases: &[Lease], first: &Renewals) -> Option<String> {
 
 /// Returns the identity Leases of the replicas, from the first replica that responds.
 async fn identities(clients: &Clients) -> Result<Vec<Lease>, SwitchError> {
-    let of_replicas = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+    listed(clients, ListParams::default()).await
+}
+
+/// Lists the identity Leases of the replicas with these parameters, at the first replica that responds.
+async fn listed(clients: &Clients, parameters: ListParams) -> Result<Vec<Lease>, SwitchError> {
+    let of_replicas = parameters.labels(&format!("{}={}", LABEL.0, LABEL.1));
     let found = clients.first_answer(async |replica| replica.read(replica.leases().list(&of_replicas)).await).await?;
     Ok(found.items)
 }

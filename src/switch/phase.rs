@@ -7,6 +7,7 @@
 
 use super::clients::{Clients, Server};
 use super::lease::Lease;
+use super::live::unconfirmed;
 use super::{CONFLICT, COPY_MAX, FAILING_MAX, LOOK_EVERY, Report, SILENT_MAX, SwitchError, counts_of};
 use crate::handover::{API_SERVICE_UID, ASKED, MESSAGE, NAME, NAMESPACE, PHASE, Phase, STEP, Step};
 use k8s_openapi::api::coordination::v1::{self, LeaseSpec};
@@ -339,7 +340,8 @@ pub(super) fn another_command() -> SwitchError {
 }
 
 /// Waits until the replicas have copied all Leases in a phase. Reports their messages about the progress. Returns the
-/// message of the completed copy. `otherwise` is the probable reason for a failure without a message.
+/// message of the completed copy. `otherwise` is the probable reason for a failure without a message, if every replica
+/// has confirmed the phase.
 ///
 /// # Errors
 /// If the copy takes longer than [`COPY_MAX`] or makes no progress for [`FAILING_MAX`], or if the replicas send no
@@ -376,8 +378,16 @@ pub(super) async fn await_copy(
             None => begun.elapsed() > SILENT_MAX,
         };
         if is_stuck || begun.elapsed() > COPY_MAX {
-            let message = if message.is_empty() { otherwise.to_owned() } else { message };
-            return Err(silent.unwrap_or(SwitchError(message)));
+            if let Some(silent) = silent {
+                return Err(silent);
+            }
+            let unconfirmed = unconfirmed(clients, claim.ids.first().map_or("", String::as_str)).await;
+            return Err(SwitchError(match unconfirmed {
+                Some(replicas) if message.is_empty() => replicas,
+                Some(replicas) => format!("{message}; {replicas}"),
+                None if message.is_empty() => otherwise.to_owned(),
+                None => message,
+            }));
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::checks::check_copies;
 use super::clients::{Clients, Server};
 use super::lease::Lease;
-use super::live::await_stores;
+use super::live::{await_stores, unconfirmed};
 use super::phase::{Claim, Handover};
 use super::policy::await_effect;
 use super::rollback::end_incomplete;
@@ -277,6 +277,23 @@ fn a_rollback_that_has_lost_its_policy_is_too_late() {
     assert_eq!(outcome("released", false), (too_late(), 1), "the command ends the rollback");
     assert_eq!(outcome("released", true), (too_late(), 0));
     assert_eq!(outcome("not-ours", false), (Ok(()), 0), "a complete rollback");
+}
+
+#[test]
+fn replicas_that_do_not_confirm_a_phase_are_named() {
+    let identity = |name: &str, asked: &str| {
+        let labels = json!({"kubernetes.io/hostname": "h"});
+        json!({"metadata": {"name": name, "namespace": "n", "labels": labels, "annotations": {ASKED: asked}}})
+    };
+    let told = |other: &str| {
+        let items = [identity("one", "now"), identity("other", other)];
+        let list = json!({"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "metadata": {}, "items": items});
+        let replica = serve(move |request| request.contains("resourceVersion=0").then(|| (200, list.clone())));
+        run(async { unconfirmed(&Clients::without_tls(&replica, &replica), "now").await })
+    };
+    assert_eq!(told("now"), None);
+    let told = told("before").expect("an unconfirmed replica");
+    assert!(told.starts_with("not confirmed by replica other on host h: "), "{told}");
 }
 
 /// Goal: a command of an older release does not act in a phase that a newer release has begun.

@@ -19,7 +19,7 @@
 
 use super::clients::{Clients, Cluster};
 use super::lease::Lease;
-use super::live::{LIVE_MAX, await_live, await_stores};
+use super::live::{LIVE_MAX, await_live, await_stores, unconfirmed};
 use super::phase::{Claim, Handover, await_copy, await_step, report_replicas};
 use super::policy::{self, ENFORCED_MAX, Found, Installed, Permitted};
 use super::rollback::give_up_takeover;
@@ -471,7 +471,8 @@ async fn try_hold(
     }
     let seen = await_step(clients, claim, Phase::Hold, Step::Held, SWITCH_MAX).await?;
     if seen.step != Some(Step::Held) {
-        return Err(failed("a replica has not stopped accepting writes", seen.message));
+        let why = unconfirmed(clients, &seen.asked).await.unwrap_or_else(|| NO_CLUSTER.to_owned());
+        return Err(failed("a replica has not stopped accepting writes", why));
     }
     report.line(&seen.message);
     let leases = leases(clients, &seen.version).await?;

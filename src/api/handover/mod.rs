@@ -46,6 +46,7 @@ mod worker;
 #[cfg(test)]
 mod worker_tests;
 
+use super::identity::LABEL;
 use super::job::{Job, JobError};
 use super::{Api, Call, Reclaim, ReplicaIdentity};
 use crate::api_error::ApiError;
@@ -300,10 +301,13 @@ impl Handover {
         if !matches!(self.mode, Mode::Renewals | Mode::Frozen) || !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Ok(());
         }
-        // The rollback command lists this server's Leases directly, to copy them. Other clients come through
-        // kube-apiserver.
+        // A command lists directly: a rollback all Leases, to copy them, and a takeover the identity Leases, to find
+        // replicas that have not confirmed the phase. Other clients come through kube-apiserver.
         let is_command = matches!(call.caller, Caller::User(_) | Caller::Insecure) && verb == Some(Verb::List);
-        if is_command && self.state.phase == Some(Phase::Hold) {
+        let selects_replicas =
+            || call.query.value("labelSelector").is_some_and(|selector| selector.split_once('=') == Some(LABEL));
+        let phase = self.state.phase;
+        if is_command && (phase == Some(Phase::Hold) || phase == Some(Phase::Copy) && selects_replicas()) {
             return Ok(());
         }
         // If the takeover is undone, a watch from a `resourceVersion` of this server would wait forever at
