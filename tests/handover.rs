@@ -705,6 +705,30 @@ fn a_canceled_write_ends_early() {
     assert_eq!(rig.count_built_in(), LEASES);
 }
 
+/// Goal: a Lease that cannot be copied delays the end of a takeover, but no renewal of another Lease.
+#[test]
+fn a_lease_that_cannot_be_copied_delays_no_renewal() {
+    let Some(rig) = Rig::start("memory") else { return };
+    rig.put_built_in("a", "h", EARLY);
+    rig.put_built_in("b", "h", EARLY);
+    rig.reach("import", "imported");
+    rig.register(true);
+    let labels: Value = (0..=1_000).map(|number| (format!("l{number}"), "")).collect();
+    let lease = json!({
+        "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
+        "metadata": {"name": "b", "namespace": NAMESPACE, "labels": labels},
+    });
+    rig.etcd.put(&key("b"), lease.to_string().as_bytes());
+    eventually("the reason", || rig.annotation("message").contains("default/b: metadata: Too many"));
+    assert_eq!(change(&rig, "a", renew), 200);
+    assert_eq!(rig.call("GET", &path(NAMESPACE, "b"), "").0, 404, "nobody renews an older state");
+    rig.ask_for("serve");
+    assert_eq!(change(&rig, "a", |spec| spec["renewTime"] = LATER.into()), 200);
+    assert_eq!(rig.step(), "");
+    rig.delete_built_in("b");
+    eventually("the end of the takeover", || rig.step() == "serving");
+}
+
 #[test]
 fn a_lease_that_cannot_be_read_is_reported() {
     let Some(rig) = Rig::start("memory") else { return };

@@ -48,7 +48,7 @@ pub(super) struct Copier {
 
 impl Copier {
     pub(super) fn new(changes: BuiltInChanges) -> Self {
-        Self { changes, imports: Imports::default(), asked: None, has_listed: false, due_ms: None, errors: 0 }
+        Self { changes, imports: Imports::of_copier(), asked: None, has_listed: false, due_ms: None, errors: 0 }
     }
 
     /// Returns the number of failures of the list and the watch since the start.
@@ -103,7 +103,7 @@ impl Copier {
 
     fn begin(&mut self, state: &HandoverState) {
         self.asked = Some(state.asked.clone());
-        self.imports = Imports::default();
+        self.imports = Imports::of_copier();
         self.has_listed = false;
         match state.phase {
             Some(Phase::Copy) => self.changes.begin(),
@@ -117,7 +117,7 @@ impl Copier {
             self.changes.end();
             // The watch of built-in Leases has ended, so this call discards all events of that watch.
             self.changes.next();
-            self.imports = Imports::default();
+            self.imports = Imports::of_copier();
             self.due_ms = None;
         }
     }

@@ -32,11 +32,13 @@ pub(super) struct Imports {
     /// Leases whose imported changes are in flight in the journal: key, imported state, and ticket of the change.
     submitted: Vec<(String, Option<StoredLease>, Ticket)>,
     /// Maximum length of `submitted` after the store has refused a batch of several Leases as too large; `None` before.
-    /// A new phase begins with `None` again.
+    /// It is `None` again once a Lease has failed alone, and when a new phase begins.
     submitted_max: Option<usize>,
     /// Leases that cannot be imported: their values cannot be decoded, or are too large for this server's store. Each
     /// has the state that was read last, and the reason.
     refused: BTreeMap<String, (Option<StoredLease>, String)>,
+    /// Whether the table keeps an older state of a Lease that cannot be imported. Otherwise the Lease is deleted.
+    keeps_older: bool,
     /// Number of Leases that reads have queued, for the report of the progress. A complete read restarts the count, and
     /// so does any read when nothing is left to import.
     queued: usize,
@@ -46,6 +48,12 @@ pub(super) struct Imports {
 }
 
 impl Imports {
+    /// Creates the imports of the copier. An admission policy permits only renewals in built-in storage. So an older
+    /// state of a Lease has the present holder. A deletion here would let another client acquire the lock.
+    pub(super) fn of_copier() -> Self {
+        Self { keeps_older: true, ..Self::default() }
+    }
+
     /// Queues the result of a read for import. A complete read replaces all earlier reads. [`Imports::take_in`] deletes
     /// each Lease of the table that the complete read lacks. A read may have a million Leases. So this function visits
     /// its Leases only if others are still queued and the read is not complete.
@@ -102,9 +110,10 @@ impl Imports {
     }
 
     /// Imports some queued Leases into the table. The journal rejects a change if another write of the Lease came
-    /// first. This function then queues the Lease again, unless a later read has queued it. A Lease that is too large
-    /// for the store is not queued again. If the store refuses a batch of several Leases, they are queued again. From
-    /// then on, fewer are in flight. So a Lease counts as too large only if no other Lease failed with it.
+    /// first. This function then queues the Lease again, unless a later read has queued it. A Lease that cannot be
+    /// imported is set aside, and deleted from the table unless `keeps_older`. If the store refuses a batch of several
+    /// Leases as too large, they are queued again. Fewer are then in flight, until a Lease fails alone. Only such a
+    /// Lease counts as too large.
     pub(super) fn take_in(&mut self, table: &mut Table, storage: &mut Storage, decoder: &mut Decoder, now: Now) {
         let mut too_large = Vec::new();
         for (key, read, ticket) in std::mem::take(&mut self.submitted) {
@@ -123,19 +132,21 @@ impl Imports {
                 }
             }
         }
-        let mut submitted_max = self.submitted_max.unwrap_or(SUBMITTED_MAX);
         let is_alone = too_large.len() == 1;
-        if too_large.len() > 1 {
-            submitted_max = submitted_max.min(too_large.len() / 2);
-            self.submitted_max = Some(submitted_max);
+        match too_large.len() {
+            0 => {}
+            // The store may accept the other Leases in large batches.
+            1 => self.submitted_max = None,
+            several => self.submitted_max = Some(self.submitted_max.unwrap_or(SUBMITTED_MAX).min(several / 2)),
         }
+        let submitted_max = self.submitted_max.unwrap_or(SUBMITTED_MAX);
         for (key, read) in too_large {
-            if is_alone {
+            // A deletion is never too large itself: a long Lease of a client was in its batch.
+            if is_alone && read.is_some() {
                 let why = format!("{key} is too large for the store of this server");
-                self.refuse(key, read, why);
-            } else {
-                self.incoming.entry(key).or_insert(read);
+                self.refuse(key.clone(), read.clone(), why);
             }
+            self.incoming.entry(key).or_insert(read);
         }
         let mut retried = Vec::new();
         for _ in 0..TAKEN_IN_PER_TURN {
@@ -143,19 +154,28 @@ impl Imports {
                 break;
             }
             let Some((key, read)) = self.next(table) else { break };
-            self.refused.remove(&key);
-            let change = match change_of(&key, read.as_ref(), table, decoder) {
-                Ok(Some(change)) => change,
+            // Clients could renew an older state of a refused Lease, although another client may be the holder now.
+            let is_refused = self.refused.get(&key).is_some_and(|(refused, _)| *refused == read);
+            let change = match change_of(&key, read.as_ref().filter(|_| !is_refused), table, decoder) {
+                Ok(_) if is_refused && self.keeps_older => None,
+                Ok(change) if is_refused => change,
+                Ok(change) => {
+                    self.refused.remove(&key);
+                    change
+                }
+                Err(why) => {
+                    self.refuse(key.clone(), read.clone(), why);
+                    if self.keeps_older { None } else { gone(table, &key) }
+                }
+            };
+            let change = match change {
+                Some(change) => change,
                 // The table does not have the change in flight yet. So the Lease is compared again after this change.
-                Ok(None) if is_in_flight(storage, &key) => {
+                None if is_in_flight(storage, &key) => {
                     retried.push((key, read));
                     continue;
                 }
-                Ok(None) => continue,
-                Err(why) => {
-                    self.refuse(key, read, why);
-                    continue;
-                }
+                None => continue,
             };
             match storage.write(table, change, now.ms) {
                 Ok(Written::Applied(_)) => {}
@@ -207,7 +227,7 @@ impl Imports {
     }
 
     /// Queues the Leases again that could not be imported, unless a later read has queued them. Also allows large
-    /// batches again. Otherwise, after one Lease that was too large, each later batch would have a single Lease.
+    /// batches again: the Lease that made them too large may have been deleted before it was found.
     pub(super) fn retry_refused(&mut self) {
         self.submitted_max = None;
         for (key, (read, _)) in std::mem::take(&mut self.refused) {
@@ -372,6 +392,8 @@ mod tests {
             let mut storage = Storage::Journal(Box::new(journal));
             let of_handover = Change::Create(Box::new(Lease::named(NAMESPACE, NAME)));
             storage.write(&mut table, of_handover, 0).expect("a change in flight");
+            let older = Change::Create(Box::new(Lease::named("n", "b")));
+            storage.write(&mut table, older, 0).expect("a change in flight");
             let mut large = Lease::named("n", "b");
             large.spec.holder_identity = Some("h".repeat(5_000).into());
             let small: Vec<_> = (0..80).map(|number| format!("c{number}")).chain(["a".to_owned()]).collect();
@@ -395,10 +417,12 @@ mod tests {
             }
             assert!(imports.is_empty(), "{imports:?}");
             assert!(small.iter().all(|name| table.find("n", name).is_some()), "{batch_bytes_max}: {imports:?}");
-            assert!(table.find("n", "b").is_none());
+            assert!(table.find("n", "b").is_none(), "its older state is deleted");
             let (_, of_handover) = table.find(NAMESPACE, NAME).expect("the Lease of the hand-over");
             let message = of_handover.metadata().annotations.value(MESSAGE);
             assert_eq!(message, Some("n/b is too large for the store of this server"));
+            let is_large = imports.submitted_max.is_none_or(|submitted_max| submitted_max > 1);
+            assert!(is_large, "after the large Lease, the others are imported in larger batches: {imports:?}");
             imports.retry_refused();
             assert_eq!(imports.submitted_max, None, "the next phase begins with large batches");
         }
@@ -419,6 +443,18 @@ mod tests {
     }
 
     #[test]
+    fn the_copier_keeps_the_older_state_of_a_lease_that_cannot_be_decoded() {
+        let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
+        table.create(Lease::named("n", "a"));
+        let mut imports = Imports::of_copier();
+        let unreadable = Some(StoredLease { revision: 41, value: b"{".to_vec() });
+        imports.put(ReadLeases::from([("n/a".to_owned(), unreadable)]), true);
+        assert_eq!(take_in(&mut imports, &mut table), 0);
+        assert!(imports.is_empty() && imports.refusal().is_some());
+        assert!(table.find("n", "a").is_some(), "the holder of the lock stays");
+    }
+
+    #[test]
     fn a_later_read_replaces_a_lease_that_cannot_be_decoded() {
         let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
         let (key, readable) = read("n", "a");
@@ -428,6 +464,7 @@ mod tests {
             imports.put(ReadLeases::from([(key.clone(), unreadable())]), false);
             take_in(&mut imports, &mut table);
             assert!(imports.is_empty() && imports.refusal().is_some());
+            assert!(table.find("n", "a").is_none(), "its older state is deleted");
             let is_present = later.is_some();
             imports.put(ReadLeases::from([(key.clone(), later)]), is_complete);
             // A new phase begins.

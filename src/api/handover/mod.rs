@@ -10,7 +10,7 @@
 //! - This server acknowledges a renewal once built-in storage has the renewal. If the Lease in built-in storage has
 //!   another holder by then, the renewal gets 409.
 //! - A read without a `resourceVersion` waits until the table has every change that built-in storage had when the read
-//!   arrived.
+//!   arrived. Such a read does not find a Lease that cannot be imported.
 //!
 //! One replica copies Leases in rounds ([`worker`]). In a round, that replica reads built-in storage and imports the
 //! changes into the table. Then it writes this server's renewals to built-in storage, and publishes the number of the

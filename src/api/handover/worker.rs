@@ -19,7 +19,7 @@
 //!
 //! In the phase `serve`, and when a command requests `import` again, rounds continue until all replicas confirm the
 //! phase. A dead replica confirms no phase until its identity Lease has expired. Without these rounds, clients that
-//! renew Leases would wait until then.
+//! renew Leases would wait until then. For the same reason, rounds continue while some Lease cannot be imported.
 //!
 //! The APIService is local if it names no Service, so that kube-apiserver serves the built-in Leases itself. Each check
 //! also finds out whether somebody has deleted the APIService and created it again: the new one has another UID. When
@@ -241,7 +241,6 @@ impl Worker {
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import) || state.step == Some(Step::Serving);
         self.is_working = true;
         self.imports.retry_refused();
-        self.end_command();
         self.discard();
         (self.stage_ms, self.feed_ms) = (0, 0);
     }
@@ -251,24 +250,20 @@ impl Worker {
         self.is_working = false;
         self.imports = Imports::default();
         self.discard();
-        self.end_command();
         // Discards a result that has already arrived. It would be outdated when this replica's worker is active again.
         while self.port.next().is_some() {
             self.under_way = None;
         }
     }
 
-    /// Makes the command under way stale. A write ends early: the next command must not wait until the thread has
-    /// written Leases that the new phase writes again.
-    fn end_command(&mut self) {
+    /// Makes the command under way stale. Discards all Leases that wait for their comparison or for their write to
+    /// built-in storage. A write under way ends early: the next command must not wait until the thread has written
+    /// Leases that the new phase writes again.
+    fn discard(&mut self) {
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
             self.port.cancel();
         }
-    }
-
-    /// Discards all Leases that wait for their comparison or for their write to built-in storage.
-    fn discard(&mut self) {
         self.uncompared = ReadLeases::new();
         self.encoding = None;
         self.feed = Feed::default();
@@ -401,8 +396,8 @@ impl Worker {
     /// Starts the next stage once the table has all Leases that were read.
     fn after_read(&mut self, state: &HandoverState, table: &mut Table, storage: &mut Storage, now: Now) {
         self.stage = match state.phase {
-            _ if self.imports.refusal().is_some() => Stage::Read,
             _ if self.is_round(state) => Stage::Write,
+            _ if self.imports.refusal().is_some() => Stage::Read,
             Some(Phase::Import) => {
                 let message = format!("{} Leases are here", client_leases(table));
                 let is_said = say(table, storage, Some(Step::Imported), &message, now);
@@ -414,13 +409,15 @@ impl Worker {
         };
     }
 
-    /// Whether the last read belongs to a round. Otherwise the read belongs to the last step of a phase.
+    /// Whether the last read belongs to a round. Otherwise the read belongs to the last step of a phase. A Lease that
+    /// cannot be imported delays this step, but not the renewals of other Leases.
     fn is_round(&self, state: &HandoverState) -> bool {
-        may_only_renew(state) && (state.step == Some(Step::Imported) || !self.is_read_confirmed)
+        let is_delayed = !self.is_read_confirmed || self.imports.refusal().is_some();
+        may_only_renew(state) && (state.step == Some(Step::Imported) || is_delayed)
     }
 
     /// Writes the renewals that built-in storage lacks. The caller has imported every change that the last read
-    /// returned.
+    /// returned. The table lacks each Lease that cannot be imported, so this function does not write it.
     fn write_renewals(&mut self, state: &HandoverState, table: &Table, now: Now) {
         debug_assert!(self.imports.is_empty(), "a write compares what was read");
         self.write_version = table.version();

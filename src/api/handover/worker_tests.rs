@@ -8,7 +8,7 @@ use crate::api::storage::Storage;
 use crate::clock::Now;
 use crate::codec::json::Decoder;
 use crate::etcd::built_in::{BuiltInCommand, BuiltInEvent, BuiltInPort, Wanted};
-use crate::handover::{API_SERVICE_UID, NAME, NAMESPACE, Phase, ReadLeases, Step, StoredLease};
+use crate::handover::{API_SERVICE_UID, NAME, NAMESPACE, PROGRESS_NAME, Phase, ReadLeases, STEP, Step, StoredLease};
 use crate::lease::Lease;
 use crate::resource::ResourceVersion;
 use crate::table::Table;
@@ -190,6 +190,22 @@ fn a_new_phase_ends_a_write_under_way() {
     let stored = StoredLease { revision: 42, value: Vec::new() };
     rig.answer(BuiltInEvent::Read { leases: [("n/deleted".to_owned(), Some(stored))].into(), is_complete: true });
     assert_eq!(written(rig.turn(1_000)), [Wanted { key: "n/deleted".to_owned(), value: None }]);
+}
+
+/// Goal: a Lease that cannot be imported delays the last step of a phase, but not the renewals of other Leases.
+#[test]
+fn rounds_continue_while_a_lease_cannot_be_imported() {
+    for phase in [Phase::Import, Phase::Serve] {
+        let mut rig = Rig::new(1);
+        rig.ask_for(phase, None);
+        assert_eq!(rig.turn(0), READ_ALL);
+        let encrypted = StoredLease { revision: 42, value: b"k8s:enc:x".to_vec() };
+        rig.answer(BuiltInEvent::Read { leases: [("n/l0000".to_owned(), Some(encrypted))].into(), is_complete: true });
+        assert_eq!(rig.turn(1), None);
+        assert!(rig.table.find(NAMESPACE, PROGRESS_NAME).is_some(), "{phase}: a round is complete");
+        assert!(rig.table.find("n", "l0000").is_none(), "{phase}: nobody renews an older state");
+        assert_eq!(rig.annotation(STEP), None, "{phase}");
+    }
 }
 
 /// Goal: built-in storage keeps the newest state of a Lease that changes while all Leases are encoded. Method: the
