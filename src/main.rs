@@ -171,10 +171,10 @@ fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
     };
     let mut out = io::BufWriter::new(io::stdout().lock());
     let (summary, printed) = store.inspect(args.changes, &mut out).map_err(Failure::at_runtime)?;
-    check_printed(printed)?;
     for complaint in &summary.complaints {
         _ = writeln!(io::stderr(), "{PROGRAM}: {}", one_line(complaint));
     }
+    check_printed(printed)?;
     Ok(if summary.complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(STATUS_FAILED) })
 }
 

@@ -170,6 +170,20 @@ fn a_file_size_limit_is_an_error_of_every_command() {
     }
 }
 
+/// Goal: the damage of a store is reported even if the summary of the store cannot be printed.
+#[test]
+fn damage_is_reported_even_if_standard_output_is_full() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("journal.redb"), "no store").expect("written");
+    let full = File::options().write(true).open("/dev/full").expect("a device");
+    let mut inspect = Command::new(EXE);
+    inspect.args(["inspect", "--data-dir"]).arg(folder.path()).stdout(full);
+    let output = inspect.output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1));
+    let lines = String::from_utf8_lossy(&output.stderr);
+    assert!(lines.contains("the file is too short") && lines.contains("cannot write to standard output"), "{lines}");
+}
+
 #[test]
 fn help_and_version_go_to_standard_output() {
     for (flag, expected) in [("--help", "--watch-window-bytes"), ("--version", env!("CARGO_PKG_VERSION"))] {
