@@ -6,7 +6,7 @@
 mod support;
 
 use coordination_apiserver::cluster::{NamespaceChange, NamespacePhase};
-use coordination_apiserver::limits::{NAMESPACE_WAIT_MS, WAITING_FOR_NAMESPACE_MAX};
+use coordination_apiserver::limits::{NAMESPACE_WAIT_MS, RECHECKED_PER_TURN, WAITING_FOR_NAMESPACE_MAX};
 use coordination_apiserver::server::Config;
 use std::sync::Arc;
 use std::thread;
@@ -271,20 +271,27 @@ fn a_connection_that_became_anonymous_is_evicted_for_a_new_one() {
     only.expect_closed();
 }
 
-/// The peer of a watch sends no request after the withdrawal of its authority.
+/// The peer of a watch sends no request after the withdrawal of its authority. One turn rechecks only some connections.
 #[test]
-fn a_watch_of_a_withdrawn_authority_is_evicted_for_a_new_connection() {
-    let mut aggregated = Aggregated::start_with(Config { max_connections: 1, ..Config::default() });
+fn watches_of_a_withdrawn_authority_are_evicted_for_new_connections() {
+    const WATCHES: usize = RECHECKED_PER_TURN + 2;
+    let mut aggregated = Aggregated::start_with(Config { max_connections: WATCHES, ..Config::default() });
     aggregated.reload();
     let endpoint = aggregated.endpoint(AUTHORITY.client_config("admin", &["system:masters"]));
-    let mut watch = Client::open(&endpoint);
-    watch.send(request("GET", &format!("{}?watch=1", collection("default")), "", &[]));
-    assert_eq!(watch.try_recv_head().expect("a head").status, 200);
+    let mut watches = [(); WATCHES].map(|()| Client::open(&endpoint));
+    for watch in &mut watches {
+        watch.send(request("GET", &format!("{}?watch=1", collection("default")), "", &[]));
+        assert_eq!(watch.try_recv_head().expect("a head").status, 200);
+    }
     let others = Authority::new();
     aggregated.write("ca.crt", others.pem());
-    let mut new = aggregated.connect(others.client_config("admin", &["system:masters"]));
-    new.call("GET", "/apis", "").expect_status(200, "in the place of the watch");
-    watch.expect_closed();
+    let endpoint = aggregated.endpoint(others.client_config("admin", &["system:masters"]));
+    let _new = [(); WATCHES].map(|()| {
+        let mut new = Client::open(&endpoint);
+        new.call("GET", "/apis", "").expect_status(200, "in the place of a watch");
+        new
+    });
+    watches.iter_mut().for_each(Client::expect_closed);
 }
 
 /// The peer of a watch sends no request after its certificate has expired.
