@@ -14,7 +14,7 @@ use crate::cli::RollbackArgs;
 use crate::handover::{Phase, Step};
 use kube::api::PostParams;
 use std::time::Instant;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<(), SwitchError> {
     let cluster = Cluster::new(&args.cluster).await?;
@@ -90,6 +90,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     let check = async || claim.check_if_known(&clients).await;
     replace_api_service(&clients, &PostParams::default(), check, make_local).await?;
     report.line("the APIService is replaced");
+    tell_given_back(&clients, &mut claim, report).await;
     await_local(&clients, report).await?;
     report.line("every kube-apiserver serves Leases of its own");
     if has_stopped_writes {
@@ -99,6 +100,21 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     report.line("this server still refuses requests for Leases, so that late clients ask kube-apiserver again");
     report.line(RESTART);
     Ok(())
+}
+
+/// Tells the replicas that the APIService is local. By themselves, the replicas read the APIService only once a second.
+/// They could stop before they read it, or a tool could register their Service again at once. In the phase `freeze`,
+/// they would then write their Leases over newer built-in Leases.
+pub(super) async fn tell_given_back(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) {
+    let asked = claim.ask_unless(clients, Phase::Freeze, Some(Step::NotOurs), Handover::is_given_back);
+    let asked = timeout(SWITCH_MAX, asked).await;
+    let told = asked.unwrap_or_else(|_| Err(SwitchError("no replica answers".to_owned())));
+    // Another command that has requested a phase finds the APIService local, or has registered the Service on purpose.
+    if let Err(error) = told
+        && !claim.is_lost()
+    {
+        report.line(format_args!("the replicas may not know that kube-apiserver has the Leases: {error}"));
+    }
 }
 
 /// Completes a rollback if the APIService is local already. With `--apiservice`, also ends what an earlier command has

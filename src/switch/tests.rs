@@ -6,7 +6,7 @@ use super::lease::Lease;
 use super::live::{await_stores, unconfirmed};
 use super::phase::{Claim, Handover};
 use super::policy::await_effect;
-use super::rollback::end_incomplete;
+use super::rollback::{end_incomplete, tell_given_back};
 use super::takeover::{read_api_service, register};
 use super::without_etcd::TOO_LATE;
 use super::{
@@ -249,6 +249,30 @@ fn a_kube_apiserver_that_answers_after_the_limit_is_not_silent() {
         assert!(error.ends_with("has not switched"), "{error}");
         assert!(!clients.apiservers()[0].was_silent());
     });
+}
+
+/// Goal: a rollback tells the replicas that the APIService is local, unless they know it or follow another command.
+#[test]
+fn a_rollback_tells_the_replicas_that_kube_apiserver_has_the_leases() {
+    let outcome = |asked: &'static str, step: &'static str| {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&writes);
+        let replica = serve(move |request| {
+            counted.fetch_add(usize::from(request.starts_with("PUT")), Ordering::SeqCst);
+            Some((200, json!({"metadata": {"uid": "u", "annotations": {PHASE: "freeze", STEP: step, ASKED: asked}}})))
+        });
+        let mut lines = 0;
+        let mut say = |_: &str| lines += 1;
+        run(async {
+            let clients = Clients::without_tls(&replica, &replica);
+            let mut claim = Claim::of(&Handover { asked: "ours".to_owned(), ..Handover::default() });
+            tell_given_back(&clients, &mut claim, &mut Report::new(&mut say)).await;
+        });
+        (writes.load(Ordering::SeqCst), lines)
+    };
+    assert_eq!(outcome("ours", "written-back"), (1, 0));
+    assert_eq!(outcome("ours", "not-ours"), (0, 0), "the replicas know it");
+    assert_eq!(outcome("another", "written-back"), (0, 0), "the replicas follow another command");
 }
 
 /// Goal: a rollback without etcd whose policy somebody has deleted does not seem complete.
