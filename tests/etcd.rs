@@ -403,6 +403,19 @@ fn a_store_of_copied_keys_is_refused() {
     assert!(line.contains("a copy of the keys") && line.contains("migrate-storage"), "{line}");
 }
 
+/// An operator deletes the entries of the journal, but no other key.
+#[test]
+fn a_store_without_its_entries_is_refused() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let mut replica = replica(&etcd);
+    create(&mut client(&replica), "a");
+    replica.signal("TERM");
+    assert!(replica.wait().success());
+    etcd.delete_all("/coordination-apiserver/journal/");
+    let line = failure(&["--etcd-servers", &etcd.url()]);
+    assert!(line.contains("journal is damaged") && line.contains("it has 0 entries of"), "{line}");
+}
+
 /// Copies a folder with all its content.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder can be made");

@@ -15,6 +15,8 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(super) struct Load {
     revision: i64,
+    /// End of the entries that the base contains.
+    base: End,
     /// Entries of the journal that are not passed to the event loop yet; `None` before the entries are read.
     entries: Option<VecDeque<Entry>>,
 }
@@ -40,6 +42,7 @@ impl Load {
         state.note_manifest(manifest.as_ref().map_or(0, |manifest| manifest.revision));
         let base = manifest.as_ref().map_or_else(End::default, |manifest| base_end(&manifest.bytes));
         state.note_base(base);
+        self.base = base;
         let head = client.range(one(keys.head(), self.revision)).await?.kvs.into_iter().next().unwrap_or_default();
         let end = End { position: position(&head), entries: head.version.cast_unsigned() };
         state.delivered.set(end.position);
@@ -68,7 +71,17 @@ impl Load {
     /// Returns the next entries of the journal, in order; an empty list at the end.
     pub(super) async fn entries(&mut self, state: &SharedState) -> Result<Event, Failure> {
         if self.entries.is_none() {
-            self.entries = Some(self.read(state).await?);
+            let entries = self.read(state).await?;
+            // `head` counts all entries, so it shows whether one is missing. Barriers may show this only after the next
+            // new entry. Until then, the replica would answer reads at `resourceVersion` 0.
+            let after_base = entries.iter().filter(|entry| entry.position > self.base.position).count() as u64;
+            let (found, all) = (self.base.entries + after_base, state.numbered.get());
+            if found != all {
+                let place = format!("{}: journal", state.client.config().store());
+                let what = format!("it has {found} entries of {all}");
+                return Ok(Event::Failed(EngineError::Damaged { place, what }));
+            }
+            self.entries = Some(entries);
         }
         let queue = self.entries.get_or_insert_default();
         let mut piece = Vec::new();
