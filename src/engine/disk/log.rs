@@ -16,8 +16,8 @@
 //!
 //! Records follow each other from the start of the log. One commit is in flight at a time. So a power failure can leave
 //! only the last record incomplete (torn). A valid record after an invalid one shows that the disk has damaged the log.
-//! A clean stop moves the log's entries to the database. If the disk is full, the stop writes an end record to the log
-//! instead. A valid end record after a damaged last entry shows the damage to the next open.
+//! A clean stop moves the log's entries to the database. If the disk is full or an entry is damaged, the stop writes an
+//! end record to the log instead. A valid end record after a damaged last entry shows the damage to the next open.
 
 use std::io;
 use std::ops::Range;

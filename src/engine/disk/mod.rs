@@ -340,13 +340,19 @@ impl Engine for Disk {
 
 impl Drop for Disk {
     /// Moves the log's entries to the database, whose checksums show any damage to the next open. If the disk is full,
-    /// writes an end record to the log instead.
+    /// or an entry of the log is damaged, writes an end record to the log instead.
     fn drop(&mut self) {
         if self.database.is_none() || self.log.records().is_empty() {
             return;
         }
-        if let Err(EngineError::NoSpace { .. }) = self.commit_to_database(&[], true) {
-            // A failure here cannot be reported. The next open works without the end record.
+        let Err(error) = self.commit_to_database(&[], true) else { return };
+        if !matches!(error, EngineError::NoSpace { .. }) {
+            tracing::error!(%error, "the store is not closed cleanly");
+        }
+        // After a failed sync there is no database. Then nothing more is written or synced.
+        if self.database.is_some() {
+            // Without the end record, a damaged last entry would look like an interrupted write. A failure here cannot
+            // be reported. The next open works without the end record.
             let _ = self.log.mark_end(&self.store.guard, self.next, self.marks);
         }
     }

@@ -215,6 +215,16 @@ fn the_log_has_an_end_after_a_stop_on_a_full_disk() {
     assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), [1, 2, 3, 4, 5, 6]);
 }
 
+/// Goal: damage of the last entry is noticed after a stop, although the stop cannot move the entry to the database.
+#[test]
+fn the_log_has_an_end_after_a_stop_with_a_damaged_last_entry() {
+    let (fake, mut disk) = Fake::opened();
+    append_each(&mut disk, 5, 20);
+    fake.poke(5 * 64 - 10, 0xff);
+    drop(disk);
+    assert!(matches!(fake.try_open(), Err(EngineError::Damaged { .. })), "the last entry is damaged");
+}
+
 /// After a crash, a page that only the database's last commit uses may be damaged. redb then returns to the previous
 /// commit. To test that the log reveals the lost commit, the test puts the database from before the last commit behind
 /// the present log.
