@@ -80,6 +80,17 @@ impl ByteBuf {
         self.end += bytes;
     }
 
+    /// Appends `bytes` to the waiting bytes. Takes memory from `pool` if needed.
+    pub fn append(&mut self, mut bytes: &[u8], pool: &mut Pool) {
+        while !bytes.is_empty() {
+            let spare = self.spare_mut(pool);
+            let (now, later) = bytes.split_at(bytes.len().min(spare.len()));
+            spare[..now.len()].copy_from_slice(now);
+            self.fill(now.len());
+            bytes = later;
+        }
+    }
+
     /// Removes the `gap` bytes that begin `at` bytes after the first waiting byte. Moves the bytes behind them forward.
     pub fn remove(&mut self, at: usize, gap: usize) {
         let from = self.start + at;
@@ -176,8 +187,7 @@ mod tests {
     fn bytes_in_the_middle_can_be_removed() {
         let mut pool = Pool::default();
         let mut buf = ByteBuf::default();
-        buf.spare_mut(&mut pool)[..6].copy_from_slice(b"abcdef");
-        buf.fill(6);
+        buf.append(b"abcdef", &mut pool);
         buf.consume(1);
         buf.remove(1, 2);
         assert_eq!(buf.filled(), b"bef");

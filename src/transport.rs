@@ -343,35 +343,27 @@ impl Output {
 /// Reads once, and again if a signal interrupts the read. Returns 0 at `WouldBlock`, which clears `readable`, or at
 /// EOF, which sets `is_eof`.
 fn read_socket(mut socket: &TcpStream, into: &mut [u8], readable: &mut bool, is_eof: &mut bool) -> io::Result<usize> {
-    loop {
-        match socket.read(into) {
-            Ok(0) => {
-                *is_eof = true;
-                return Ok(0);
-            }
-            Ok(read) => return Ok(read),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                *readable = false;
-                return Ok(0);
-            }
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
+    transfer(readable, || socket.read(into).inspect(|read| *is_eof |= *read == 0))
 }
 
 /// Writes once, and again if a signal interrupts the write. Returns 0 if the socket's buffer is full.
 fn write_socket(mut socket: &TcpStream, bytes: &[u8], writable: &mut bool) -> io::Result<usize> {
+    transfer(writable, || match socket.write(bytes)? {
+        0 => Err(ErrorKind::WriteZero.into()),
+        written => Ok(written),
+    })
+}
+
+/// Calls `once`, and again if a signal interrupts the call. Returns 0 at `WouldBlock`, which clears `is_ready`.
+fn transfer(is_ready: &mut bool, mut once: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
-        match socket.write(bytes) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => return Ok(written),
+        match once() {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                *writable = false;
+                *is_ready = false;
                 return Ok(0);
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+            done => return done,
         }
     }
 }

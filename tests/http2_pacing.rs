@@ -61,9 +61,7 @@ impl InMemory {
 
     /// Passes octets to the server, and returns its output.
     fn recv(&mut self, octets: &[u8]) -> Vec<u8> {
-        let spare = self.input.spare_mut(&mut self.pool);
-        spare[..octets.len()].copy_from_slice(octets);
-        self.input.fill(octets.len());
+        self.input.append(octets, &mut self.pool);
         let mut out = Vec::new();
         let from = Peer { connection: Token(0), credentials: &self.credentials };
         let mut budget = Budget::for_turn(self.room);

@@ -15,14 +15,7 @@ fn requests<'i>(pieces: impl Iterator<Item = &'i [u8]>) -> (Vec<String>, Option<
     let mut parser = RequestParser::new(BODY_BYTES_MAX);
     let mut seen = Vec::new();
     for piece in pieces {
-        let mut piece = piece;
-        while !piece.is_empty() {
-            let spare = buf.spare_mut(&mut pool);
-            let (now, later) = piece.split_at(piece.len().min(spare.len()));
-            spare[..now.len()].copy_from_slice(now);
-            buf.fill(now.len());
-            piece = later;
-        }
+        buf.append(piece, &mut pool);
         loop {
             let step = parser.next(&mut buf, |request, body, after| {
                 assert!(body.len() <= BODY_BYTES_MAX);

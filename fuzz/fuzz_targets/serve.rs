@@ -59,14 +59,7 @@ impl World {
 
     /// Passes bytes to the connection, and runs turns while there is work. Returns whether the connection is open.
     fn recv(&mut self, bytes: &[u8]) -> bool {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let spare = self.input.spare_mut(&mut self.pool);
-            let (now, later) = rest.split_at(rest.len().min(spare.len()));
-            spare[..now.len()].copy_from_slice(now);
-            self.input.fill(now.len());
-            rest = later;
-        }
+        self.input.append(bytes, &mut self.pool);
         loop {
             self.turns += 1;
             assert!(self.turns < TURNS_MAX, "the turns do not end");

@@ -7,7 +7,7 @@ use compact_str::CompactString;
 /// The entries of the lists and maps in an object's metadata. The decoder moves the entries into the metadata at the
 /// end of the body. So the decoder sorts the entries only once, even if the body repeats a field such as `labels` many
 /// times.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Entries<Text> {
     pub(super) labels: Gathered<(Text, Text)>,
     pub(super) annotations: Gathered<(Text, Text)>,
@@ -18,7 +18,7 @@ pub(super) struct Entries<Text> {
 /// The entries of a list or a map. All entries are counted, but at most [`METADATA_ENTRIES_MAX`] entries are stored,
 /// since the server refuses an object with more. Otherwise a body could fill the memory: an empty entry takes three
 /// bytes in a body, but a hundred bytes in memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Gathered<T> {
     kept: Vec<T>,
     count: usize,
@@ -33,17 +33,6 @@ impl<Text: Ord + Into<CompactString>> Entries<Text> {
         meta.owner_references = self.owners.kept;
         meta.finalizers = self.finalizers.kept;
         count
-    }
-}
-
-impl<Text> Default for Entries<Text> {
-    fn default() -> Self {
-        Self {
-            labels: Gathered::default(),
-            annotations: Gathered::default(),
-            owners: Gathered::default(),
-            finalizers: Gathered::default(),
-        }
     }
 }
 
@@ -70,12 +59,6 @@ impl<T> Gathered<T> {
     /// Returns the stored entries.
     pub(super) fn kept(&self) -> &[T] {
         &self.kept
-    }
-}
-
-impl<T> Default for Gathered<T> {
-    fn default() -> Self {
-        Self { kept: Vec::new(), count: 0 }
     }
 }
 

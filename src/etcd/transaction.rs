@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 /// A commit in flight.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Transaction {
     pub(super) request: TxnRequest,
     /// Key and value of the commit's entry; `None` without an entry.
@@ -96,15 +96,7 @@ impl Transaction {
     /// Creates the transaction of a commit; `None` if etcd does not support the commit.
     pub(super) fn of(commit: Commit, keys: &Keys, known: &Known<'_>) -> Option<Self> {
         let Commit { append, piece, writes, manifest } = commit;
-        let mut transaction = Self {
-            request: TxnRequest::default(),
-            entry: None,
-            manifest: None,
-            truncated: Vec::new(),
-            chunk_bytes: 0,
-            chunk: None,
-            dropped: Vec::new(),
-        };
+        let mut transaction = Self::default();
         transaction.require(known, keys);
         // These writes delete entries and chunks. A restored etcd may have an older manifest, which still needs them.
         // So the transaction requires the known manifest or a later one.

@@ -46,7 +46,7 @@ impl Submitted {
 }
 
 /// All changes in flight.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Batches {
     writer: u64,
     /// The writer's name in its last batch that failed or was rejected. The failed batch may still become an entry of
@@ -110,24 +110,7 @@ const SHORT_CHANGE_BYTES: usize = 24;
 impl Batches {
     /// Creates an empty set of changes in flight, for a writer that has not written yet.
     pub(super) fn new(writer: u64) -> Self {
-        Self {
-            writer,
-            failed_writer: None,
-            sequence: 0,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            waiting_others: 0,
-            sent: None,
-            applying: None,
-            spare: VecDeque::new(),
-            tickets: Tickets::default(),
-            keys: HashTable::new(),
-            hasher: FixedState::with_seed(writer),
-            submitted: 0,
-            settled: 0,
-            reservations: Reservations::default(),
-            holder_changes: Vec::new(),
-        }
+        Self { writer, hasher: FixedState::with_seed(writer), ..Self::default() }
     }
 
     pub(super) fn writer(&self) -> u64 {

@@ -171,26 +171,19 @@ fn a_page_is_the_last_only_if_no_leases_follow() {
     }
     let total = expected(model.state(model.table.version().0), &Range::All).len();
     for limit in 1..=total {
-        let mut snapshot = Snapshot::now(&model.table, Range::All);
-        let mut left = limit;
-        let stepped = snapshot
-            .next(&model.table, usize::MAX, |_| {
-                left -= 1;
-                left > 0
-            })
-            .expect("kept");
-        assert_eq!(stepped == Stepped::More, limit < total);
-        // Here, `each` ends the page at the last key that `keys_max` allows. The result must be the same as without
-        // `keys_max`.
-        let mut snapshot = Snapshot::now(&model.table, Range::All);
-        let mut left = limit;
-        let stepped = snapshot
-            .next(&model.table, limit, |_| {
-                left -= 1;
-                left > 0
-            })
-            .expect("kept");
-        assert_eq!(stepped == Stepped::More, limit < total);
+        // In the second case, `each` ends the page at the last key that `keys_max` allows. The result must be the same
+        // as without a limit of keys.
+        for keys_max in [usize::MAX, limit] {
+            let mut snapshot = Snapshot::now(&model.table, Range::All);
+            let mut left = limit;
+            let stepped = snapshot
+                .next(&model.table, keys_max, |_| {
+                    left -= 1;
+                    left > 0
+                })
+                .expect("kept");
+            assert_eq!(stepped == Stepped::More, limit < total, "limit {limit}, keys_max {keys_max}");
+        }
     }
 }
 

@@ -71,14 +71,7 @@ impl World {
         let Self { service, now, ends, pool, .. } = self;
         let end = &mut ends[connection];
         end.output.clear();
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let spare = end.input.spare_mut(pool);
-            let (first, later) = rest.split_at(rest.len().min(spare.len()));
-            spare[..first.len()].copy_from_slice(first);
-            end.input.fill(first.len());
-            rest = later;
-        }
+        end.input.append(bytes, pool);
         loop {
             let mut budget = Budget::for_turn(QUEUED_BYTES_HIGH);
             let from = Peer { connection: Token(connection), credentials: &end.credentials };

@@ -46,20 +46,9 @@ impl Conn {
     /// Stores data that has arrived on the connection.
     pub(super) fn receive(&mut self, what: Inbound, pool: &mut Pool) {
         self.is_ready = true;
-        let bytes = match what {
-            Inbound::Bytes(bytes) => bytes,
-            Inbound::End => {
-                self.is_ended = true;
-                return;
-            }
-        };
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let spare = self.input.spare_mut(pool);
-            let (now, later) = rest.split_at(rest.len().min(spare.len()));
-            spare[..now.len()].copy_from_slice(now);
-            self.input.fill(now.len());
-            rest = later;
+        match what {
+            Inbound::Bytes(bytes) => self.input.append(&bytes, pool),
+            Inbound::End => self.is_ended = true,
         }
     }
 

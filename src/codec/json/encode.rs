@@ -4,7 +4,7 @@
 
 use crate::api_error::{Status, StatusCause, StatusDetails};
 use crate::go::json::push_string;
-use crate::lease::managed_fields::{ManagedFields, ManagedFieldsEntry};
+use crate::lease::managed_fields::ManagedFieldsEntry;
 use crate::lease::validation::push_json_owner;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use crate::resource::{ApiVersion, ResourceVersion};
@@ -66,48 +66,23 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     }
     push_map(out, b"\"labels\":{", &meta.labels);
     push_map(out, b"\"annotations\":{", &meta.annotations);
-    if !meta.owner_references.is_empty() {
-        out.extend_from_slice(b"\"ownerReferences\":[");
-        for owner in &meta.owner_references {
-            push_json_owner(out, owner);
-            out.push(b',');
-        }
-        close(out, b']');
-        out.push(b',');
-    }
-    if !meta.finalizers.is_empty() {
-        out.extend_from_slice(b"\"finalizers\":[");
-        for finalizer in &meta.finalizers {
-            push_string(out, finalizer);
-            out.push(b',');
-        }
-        close(out, b']');
-        out.push(b',');
-    }
-    push_managed_fields(out, &meta.managed_fields);
+    push_list(out, b"\"ownerReferences\":[", &meta.owner_references, push_json_owner);
+    push_list(out, b"\"finalizers\":[", &meta.finalizers, |out, finalizer| push_string(out, finalizer));
+    push_list(out, b"\"managedFields\":[", meta.managed_fields.entries(), push_managed_fields_entry);
     close(out, b'}');
 }
 
-fn push_managed_fields(out: &mut Vec<u8>, list: &ManagedFields) {
-    if list.entries().is_empty() {
-        return;
-    }
-    out.extend_from_slice(b"\"managedFields\":[");
-    for entry in list.entries() {
-        out.push(b'{');
-        push_text(out, b"\"manager\":", &entry.manager);
-        push_text(out, b"\"operation\":", entry.operation.as_str());
-        push_text(out, b"\"apiVersion\":", &entry.api_version);
-        push_time_field(out, b"\"time\":", entry.time);
-        out.extend_from_slice(b"\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
-        out.extend_from_slice(entry.fields.as_json().as_bytes());
-        out.push(b',');
-        push_text(out, b"\"subresource\":", &entry.subresource);
-        close(out, b'}');
-        out.push(b',');
-    }
-    close(out, b']');
+fn push_managed_fields_entry(out: &mut Vec<u8>, entry: &ManagedFieldsEntry) {
+    out.push(b'{');
+    push_text(out, b"\"manager\":", &entry.manager);
+    push_text(out, b"\"operation\":", entry.operation.as_str());
+    push_text(out, b"\"apiVersion\":", &entry.api_version);
+    push_time_field(out, b"\"time\":", entry.time);
+    out.extend_from_slice(b"\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
+    out.extend_from_slice(entry.fields.as_json().as_bytes());
     out.push(b',');
+    push_text(out, b"\"subresource\":", &entry.subresource);
+    close(out, b'}');
 }
 
 fn push_spec(out: &mut Vec<u8>, spec: &LeaseSpec) {
@@ -130,14 +105,7 @@ fn push_status_details(out: &mut Vec<u8>, details: &StatusDetails) {
     push_text(out, b"\"group\":", details.group);
     push_text(out, b"\"kind\":", details.kind);
     push_text(out, b"\"uid\":", &details.uid);
-    if !details.causes.is_empty() {
-        out.extend_from_slice(b"\"causes\":[");
-        for cause in &details.causes {
-            push_status_cause(out, cause);
-        }
-        close(out, b']');
-        out.push(b',');
-    }
+    push_list(out, b"\"causes\":[", &details.causes, push_status_cause);
     if details.retry_after_seconds != 0 {
         push_integer(out, b"\"retryAfterSeconds\":", details.retry_after_seconds);
     }
@@ -150,7 +118,6 @@ fn push_status_cause(out: &mut Vec<u8>, cause: &StatusCause) {
     push_text(out, b"\"message\":", &cause.message);
     push_text(out, b"\"field\":", &cause.field);
     close(out, b'}');
-    out.push(b',');
 }
 
 /// Estimates the length of a Lease in JSON, in bytes, if no character needs an escape. The constants are the lengths of
@@ -259,6 +226,20 @@ fn push_micro_time_field(out: &mut Vec<u8>, key: &[u8], time: Option<MicroTime>)
     }
 }
 
+/// Appends a member with a list, unless the list is empty. `open` is the name of the member with the opening bracket.
+fn push_list<T>(out: &mut Vec<u8>, open: &[u8], items: &[T], push: impl Fn(&mut Vec<u8>, &T)) {
+    if items.is_empty() {
+        return;
+    }
+    out.extend_from_slice(open);
+    for item in items {
+        push(out, item);
+        out.push(b',');
+    }
+    close(out, b']');
+    out.push(b',');
+}
+
 fn push_map(out: &mut Vec<u8>, open: &[u8], map: &StringMap) {
     if map.is_empty() {
         return;
@@ -309,7 +290,7 @@ mod tests {
     use crate::api_error::{ApiError, FieldError, InvalidSubject};
     use crate::codec::bookmark::bookmark_lease;
     use crate::codec::text;
-    use crate::lease::managed_fields::{Writer, track};
+    use crate::lease::managed_fields::{ManagedFields, Writer, track};
     use crate::resource::API_VERSION;
 
     #[test]

@@ -17,14 +17,8 @@ struct Seen {
 fn feed<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> (Vec<Seen>, Option<RequestError>) {
     let (mut parser, mut buf, mut pool) = (RequestParser::new(BODY_BYTES_MAX), ByteBuf::default(), Pool::default());
     let mut seen = Vec::new();
-    for mut piece in pieces {
-        while !piece.is_empty() {
-            let spare = buf.spare_mut(&mut pool);
-            let n = spare.len().min(piece.len());
-            spare[..n].copy_from_slice(&piece[..n]);
-            buf.fill(n);
-            piece = &piece[n..];
-        }
+    for piece in pieces {
+        buf.append(piece, &mut pool);
         loop {
             let step = parser.next(&mut buf, |head, body, after| Seen {
                 method: head.method,
@@ -150,10 +144,7 @@ fn limits_have_their_own_codes() {
 #[test]
 fn a_100_continue_is_sent_once_while_the_body_is_missing() {
     let (mut parser, mut buf, mut pool) = (RequestParser::new(BODY_BYTES_MAX), ByteBuf::default(), Pool::default());
-    let mut put = |buf: &mut ByteBuf, bytes: &[u8]| {
-        buf.spare_mut(&mut pool)[..bytes.len()].copy_from_slice(bytes);
-        buf.fill(bytes.len());
-    };
+    let mut put = |buf: &mut ByteBuf, bytes: &[u8]| buf.append(bytes, &mut pool);
     put(&mut buf, b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n");
     let mut step = |buf: &mut ByteBuf| parser.next(buf, |_, body, _| body.to_vec()).expect("well-formed");
     assert!(matches!(step(&mut buf), Step::Incomplete { send_continue: true }));
@@ -239,13 +230,11 @@ fn a_target_is_peeked_at_only_where_a_request_begins() {
         (&long, None),
     ] {
         let (mut parser, mut buf, mut pool) = (RequestParser::new(BODY_BYTES_MAX), ByteBuf::default(), Pool::default());
-        buf.spare_mut(&mut pool)[..input.len()].copy_from_slice(input.as_bytes());
-        buf.fill(input.len());
+        buf.append(input.as_bytes(), &mut pool);
         assert_eq!(parser.peek_target(&buf), target.map(str::as_bytes), "{input}");
         let body_begins = b"PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nGET /b ";
         buf.consume(input.len());
-        buf.spare_mut(&mut pool)[..body_begins.len()].copy_from_slice(body_begins);
-        buf.fill(body_begins.len());
+        buf.append(body_begins, &mut pool);
         assert!(matches!(parser.next(&mut buf, |_, _, _| ()), Ok(Step::Incomplete { .. })));
         assert_eq!(parser.peek_target(&buf), None, "a body is awaited");
     }

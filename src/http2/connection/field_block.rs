@@ -1,5 +1,6 @@
 //! Assembles field blocks from HEADERS and CONTINUATION frames, and decodes them into requests, responses and trailers.
 
+use super::recv::Handled;
 use super::{Connection, Event, RecvContext, Role, Shutdown};
 use crate::hpack::{Decoded, Field, FieldBuf};
 use crate::http2::error::{ConnectionError, Flood, FrameError, Malformed, StreamError};
@@ -46,7 +47,7 @@ impl Connection {
         head: &FrameHead,
         payload: &[u8],
         cx: &mut RecvContext<'_>,
-    ) -> Result<Option<Event<'i>>, FrameError> {
+    ) -> Handled<'i> {
         let headers = Headers::parse(head, payload)?;
         let start = BlockStart {
             stream_id: head.stream_id,
@@ -67,7 +68,7 @@ impl Connection {
         fragment: &[u8],
         end_headers: bool,
         cx: &mut RecvContext<'_>,
-    ) -> Result<Option<Event<'i>>, FrameError> {
+    ) -> Handled<'i> {
         let mut block = self.pending_block.take().ok_or(ConnectionError::ContinuationUnexpected)?;
         let limits = self.config.field_blocks();
         block.continuations += 1;
@@ -87,12 +88,7 @@ impl Connection {
 
     /// Handles a whole field block. Every block must be decoded, even if its stream is refused or closed: later blocks
     /// refer to the entries that the block adds to the dynamic table.
-    fn recv_field_block<'i>(
-        &mut self,
-        start: BlockStart,
-        block: &[u8],
-        cx: &mut RecvContext<'_>,
-    ) -> Result<Option<Event<'i>>, FrameError> {
+    fn recv_field_block<'i>(&mut self, start: BlockStart, block: &[u8], cx: &mut RecvContext<'_>) -> Handled<'i> {
         let decoded = self.decoder.decode(block, cx.fields).map_err(ConnectionError::Compression)?;
         let id = start.stream_id;
         if self.is_idle(id) {
@@ -113,12 +109,7 @@ impl Connection {
         }
     }
 
-    fn recv_request<'i>(
-        &mut self,
-        start: BlockStart,
-        decoded: Decoded,
-        cx: &mut RecvContext<'_>,
-    ) -> Result<Option<Event<'i>>, FrameError> {
+    fn recv_request<'i>(&mut self, start: BlockStart, decoded: Decoded, cx: &mut RecvContext<'_>) -> Handled<'i> {
         if matches!(self.shutdown, Shutdown::Final(_)) {
             self.flood_guard.count(Flood::IgnoredFrames, cx.now_ms)?;
             return Ok(None);
@@ -155,12 +146,7 @@ impl Connection {
     /// Refuses a request with a response that consists only of `:status`. The caller gets no event. A status tells the
     /// client more than a reset.
     #[cold]
-    fn refuse_request<'i>(
-        &mut self,
-        status: u16,
-        start: BlockStart,
-        cx: &mut RecvContext<'_>,
-    ) -> Result<Option<Event<'i>>, FrameError> {
+    fn refuse_request<'i>(&mut self, status: u16, start: BlockStart, cx: &mut RecvContext<'_>) -> Handled<'i> {
         self.flood_guard.count(Flood::Resets, cx.now_ms)?;
         let at = begin_headers_into(start.stream_id, true, cx.out);
         self.encoder.begin_block(cx.out);

@@ -10,7 +10,8 @@ use crate::http2::frame::{FrameHead, priority, rst_stream, window_update};
 use crate::http2::stream::StreamState;
 use crate::http2::stream_id::StreamId;
 
-type Handled<'i> = Result<Option<Event<'i>>, FrameError>;
+/// Result of handling a frame: the event that the frame causes, if any.
+pub(super) type Handled<'i> = Result<Option<Event<'i>>, FrameError>;
 
 impl Connection {
     pub(super) fn recv_data<'i>(

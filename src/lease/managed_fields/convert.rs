@@ -2,6 +2,7 @@
 //! those of kube-apiserver's conversion of untyped maps (apimachinery `runtime/converter.go`). So the error messages
 //! differ from those about a JSON body.
 
+use super::schema::METADATA_FIELDS;
 use super::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
 use crate::go::print::json_type;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
@@ -67,7 +68,7 @@ impl Reader {
             finalizers: finalizers(members)?,
             managed_fields: self.managed_fields(members)?,
         };
-        self.report_unknown(members, "metadata.", METADATA_FIELDS);
+        self.report_unknown(members, "metadata.", &METADATA_FIELDS.map(|(name, _)| name));
         Ok(meta)
     }
 
@@ -138,24 +139,6 @@ impl Reader {
         }
     }
 }
-
-const METADATA_FIELDS: &[&str] = &[
-    "annotations",
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "finalizers",
-    "generateName",
-    "generation",
-    "labels",
-    "managedFields",
-    "name",
-    "namespace",
-    "ownerReferences",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
 
 const ENTRY_FIELDS: &[&str] = &["apiVersion", "fieldsType", "fieldsV1", "manager", "operation", "subresource", "time"];
 

@@ -85,7 +85,7 @@ pub(super) const LEASE: Type = Type::Map(&MapType {
     fields: &[
         ("apiVersion", Type::String),
         ("kind", Type::String),
-        ("metadata", OBJECT_META),
+        ("metadata", Type::Map(&MapType { fields: &METADATA_FIELDS, element: None, atomic: false })),
         ("spec", Type::Map(&MapType { fields: SPEC_FIELDS, element: None, atomic: false })),
     ],
     element: None,
@@ -102,27 +102,24 @@ const SPEC_FIELDS: &[(&str, Type)] = &[
     ("strategy", Type::String),
 ];
 
-const OBJECT_META: Type = Type::Map(&MapType {
-    fields: &[
-        ("annotations", STRING_MAP),
-        ("creationTimestamp", Type::Scalar),
-        ("deletionGracePeriodSeconds", Type::Number),
-        ("deletionTimestamp", Type::Scalar),
-        ("finalizers", Type::List(&ListType { element: Type::String, identity: Identity::Value })),
-        ("generateName", Type::String),
-        ("generation", Type::Number),
-        ("labels", STRING_MAP),
-        ("managedFields", Type::List(&ListType { element: MANAGED_FIELDS_ENTRY, identity: Identity::Atomic })),
-        ("name", Type::String),
-        ("namespace", Type::String),
-        ("ownerReferences", Type::List(&ListType { element: OWNER_REFERENCE, identity: Identity::Uid })),
-        ("resourceVersion", Type::String),
-        ("selfLink", Type::String),
-        ("uid", Type::String),
-    ],
-    element: None,
-    atomic: false,
-});
+/// Names and types of all fields of the metadata.
+pub(super) const METADATA_FIELDS: [(&str, Type); 15] = [
+    ("annotations", STRING_MAP),
+    ("creationTimestamp", Type::Scalar),
+    ("deletionGracePeriodSeconds", Type::Number),
+    ("deletionTimestamp", Type::Scalar),
+    ("finalizers", Type::List(&ListType { element: Type::String, identity: Identity::Value })),
+    ("generateName", Type::String),
+    ("generation", Type::Number),
+    ("labels", STRING_MAP),
+    ("managedFields", Type::List(&ListType { element: MANAGED_FIELDS_ENTRY, identity: Identity::Atomic })),
+    ("name", Type::String),
+    ("namespace", Type::String),
+    ("ownerReferences", Type::List(&ListType { element: OWNER_REFERENCE, identity: Identity::Uid })),
+    ("resourceVersion", Type::String),
+    ("selfLink", Type::String),
+    ("uid", Type::String),
+];
 
 const STRING_MAP: Type = Type::Map(&MapType { fields: &[], element: Some(Type::String), atomic: false });
 

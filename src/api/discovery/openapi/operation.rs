@@ -134,19 +134,30 @@ const LIST_PARAMETERS: &[Parameter] = &[
     WATCH,
 ];
 
-/// Returns the GET operation of a path below `/watch/`. Such a path has only this operation.
-const fn watch(action: &'static str, id: &'static str, description: &'static str) -> Operation {
+/// Returns an operation whose request has neither parameters nor a body, and whose response is a Lease.
+const fn operation(
+    method: &'static str,
+    action: &'static str,
+    id: &'static str,
+    description: &'static str,
+) -> Operation {
     Operation {
-        method: "get",
+        method,
         action: Some(action),
         id,
         description,
-        parameters: LIST_PARAMETERS,
+        parameters: &[],
         body: Body::None,
         success: &[200],
-        gives: "meta.WatchEvent",
-        streams: true,
+        gives: "coordination.Lease",
+        streams: false,
     }
+}
+
+/// Returns the GET operation of a path below `/watch/`. Such a path has only this operation.
+const fn watch(action: &'static str, id: &'static str, description: &'static str) -> Operation {
+    let get = operation("get", action, id, description);
+    Operation { parameters: LIST_PARAMETERS, gives: "meta.WatchEvent", streams: true, ..get }
 }
 
 /// Returns the GET operation that lists or watches the Leases of a path.
@@ -186,15 +197,9 @@ const PATHS: &[Path] = &[
         suffix: "/",
         parameters: &[],
         operations: &[Operation {
-            method: "get",
             action: None,
-            id: "getCoordination{V}APIResources",
-            description: "Lists the resources of this API version.",
-            parameters: &[],
-            body: Body::None,
-            success: &[200],
             gives: "meta.APIResourceList",
-            streams: false,
+            ..operation("get", "", "getCoordination{V}APIResources", "Lists the resources of this API version.")
         }],
     },
     Path {
@@ -211,21 +216,12 @@ const PATHS: &[Path] = &[
         operations: &[
             list("listCoordination{V}NamespacedLease", "Lists or watches the Leases of one namespace."),
             Operation {
-                method: "post",
-                action: Some("post"),
-                id: "createCoordination{V}NamespacedLease",
-                description: "Creates a Lease.",
                 parameters: &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
                 body: Body::Required("coordination.Lease"),
                 success: &[200, 201, 202],
-                gives: "coordination.Lease",
-                streams: false,
+                ..operation("post", "post", "createCoordination{V}NamespacedLease", "Creates a Lease.")
             },
             Operation {
-                method: "delete",
-                action: Some("deletecollection"),
-                id: "deleteCoordination{V}CollectionNamespacedLease",
-                description: "Deletes all or the selected Leases of one namespace.",
                 parameters: &[
                     CONTINUE,
                     DRY_RUN,
@@ -243,9 +239,13 @@ const PATHS: &[Path] = &[
                     TIMEOUT_SECONDS,
                 ],
                 body: Body::Optional("meta.DeleteOptions"),
-                success: &[200],
                 gives: "meta.Status",
-                streams: false,
+                ..operation(
+                    "delete",
+                    "deletecollection",
+                    "deleteCoordination{V}CollectionNamespacedLease",
+                    "Deletes all or the selected Leases of one namespace.",
+                )
             },
         ],
     },
@@ -253,49 +253,25 @@ const PATHS: &[Path] = &[
         suffix: "/namespaces/{namespace}/leases/{name}",
         parameters: &[NAME, NAMESPACE, PRETTY],
         operations: &[
+            operation("get", "get", "readCoordination{V}NamespacedLease", "Reads a Lease."),
             Operation {
-                method: "get",
-                action: Some("get"),
-                id: "readCoordination{V}NamespacedLease",
-                description: "Reads a Lease.",
-                parameters: &[],
-                body: Body::None,
-                success: &[200],
-                gives: "coordination.Lease",
-                streams: false,
-            },
-            Operation {
-                method: "put",
-                action: Some("put"),
-                id: "replaceCoordination{V}NamespacedLease",
-                description: "Replaces a Lease, or creates it.",
                 parameters: &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
                 body: Body::Required("coordination.Lease"),
                 success: &[200, 201],
-                gives: "coordination.Lease",
-                streams: false,
+                ..operation("put", "put", "replaceCoordination{V}NamespacedLease", "Replaces a Lease, or creates it.")
             },
             Operation {
-                method: "delete",
-                action: Some("delete"),
-                id: "deleteCoordination{V}NamespacedLease",
-                description: "Deletes a Lease.",
                 parameters: &[DRY_RUN, GRACE_PERIOD_SECONDS, IGNORE_READ_ERROR, ORPHAN_DEPENDENTS, PROPAGATION_POLICY],
                 body: Body::Optional("meta.DeleteOptions"),
                 success: &[200, 202],
                 gives: "meta.Status",
-                streams: false,
+                ..operation("delete", "delete", "deleteCoordination{V}NamespacedLease", "Deletes a Lease.")
             },
             Operation {
-                method: "patch",
-                action: Some("patch"),
-                id: "patchCoordination{V}NamespacedLease",
-                description: "Patches a Lease.",
                 parameters: &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE],
                 body: Body::Patch,
                 success: &[200, 201],
-                gives: "coordination.Lease",
-                streams: false,
+                ..operation("patch", "patch", "patchCoordination{V}NamespacedLease", "Patches a Lease.")
             },
         ],
     },

@@ -88,7 +88,20 @@ pub(crate) enum Aim {
     Bystander,
 }
 
+impl Replica {
+    /// Creates a replica that serves only at `url`, in cleartext or with TLS.
+    fn at(url: String, pids: Vec<u32>, process: Option<Process>) -> Self {
+        let (https, http) = if url.starts_with("https://") { (Some(url), None) } else { (None, Some(url)) };
+        Self { https, http, pids, _process: process }
+    }
+}
+
 impl Server {
+    /// Creates a server that has neither an etcd nor a data folder.
+    fn new(name: &str, replicas: Vec<Replica>, credentials: Vec<String>, placement: Placement) -> Self {
+        Self { name: name.to_owned(), replicas, credentials, placement, _etcd: None, _data: None }
+    }
+
     /// Returns the URLs for a load, and the processes whose processor time counts. Returns `None` if the server has too
     /// few replicas for `aim`, or if a loaded replica does not serve the protocol.
     fn aimed_at(&self, aim: Aim, tls: bool) -> Option<(Vec<&str>, Vec<u32>)> {
@@ -258,21 +271,10 @@ impl Lab {
     /// Describes a running server of `--against` and its credentials.
     pub(crate) fn other_server(&self, against: &Against, args: &Args) -> Server {
         let flags = [("--ca", &args.against_ca), ("--cert", &args.against_cert), ("--key", &args.against_key)];
-        let is_secure = against.url.starts_with("https://");
         let credentials = flags.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
-        Server {
-            name: against.name.clone(),
-            replicas: vec![Replica {
-                https: is_secure.then(|| against.url.clone()),
-                http: (!is_secure).then(|| against.url.clone()),
-                pids: against.pids.clone(),
-                _process: None,
-            }],
-            credentials: credentials.flat_map(|(flag, path)| [flag.to_owned(), path.display().to_string()]).collect(),
-            placement: Placement::Apart,
-            _etcd: None,
-            _data: None,
-        }
+        let credentials = credentials.flat_map(|(flag, path)| [flag.to_owned(), path.display().to_string()]);
+        let replica = Replica::at(against.url.clone(), against.pids.clone(), None);
+        Server::new(&against.name, vec![replica], credentials.collect(), Placement::Apart)
     }
 
     /// Builds the command of the load generator. `through` is an optional prefix of the command, such as `nice`.
@@ -400,19 +402,8 @@ impl Lab {
         let process = Process::start(command.arg(port.to_string()), &self.dir.path().join("floor.log"), || {
             self.is_interrupted()
         })?;
-        Ok(Server {
-            name: "echo".to_owned(),
-            replicas: vec![Replica {
-                https: None,
-                http: Some(format!("http://127.0.0.1:{port}")),
-                pids: vec![process.pid()],
-                _process: Some(process),
-            }],
-            credentials: Vec::new(),
-            placement,
-            _etcd: None,
-            _data: None,
-        })
+        let replica = Replica::at(format!("http://127.0.0.1:{port}"), vec![process.pid()], Some(process));
+        Ok(Server::new("echo", vec![replica], Vec::new(), placement))
     }
 }
 
@@ -439,14 +430,8 @@ mod tests {
             pids: vec![number],
             _process: None,
         };
-        let server = |replicas: u32| Server {
-            name: "x".to_owned(),
-            replicas: (1..=replicas).map(replica).collect(),
-            credentials: Vec::new(),
-            placement: Placement::Apart,
-            _etcd: None,
-            _data: None,
-        };
+        let server =
+            |replicas: u32| Server::new("x", (1..=replicas).map(replica).collect(), Vec::new(), Placement::Apart);
         let three = server(3);
         assert_eq!(three.aimed_at(Aim::First, true), Some((vec!["https://1"], vec![1])));
         assert_eq!(three.aimed_at(Aim::All, true), Some((vec!["https://1", "https://2", "https://3"], vec![1, 2, 3])));
