@@ -537,7 +537,7 @@ impl Conn {
                 read_bytes += self.read_once(&mut service.pace, pool, now)?;
                 if self.phase == Phase::Handshake && !self.transport.is_handshaking() {
                     self.on_handshake(service, pool, now);
-                    service.api.metrics.count_tls_handshake(true);
+                    service.api.metrics.counts.handshakes += 1;
                 }
             }
             if self.phase == Phase::Open && self.serve_input(connection, service, pool, now, &mut budget).is_break() {

@@ -122,21 +122,20 @@ impl JournalCounts {
                 max,
             );
         }
-        for (name, help, count) in [
-            ("coordination_journal_snapshots_total", "Completed snapshots.", self.snapshots + stats.snapshots),
-            (
-                "coordination_journal_storage_errors_total",
-                "Commits that failed because the store had no space.",
-                self.storage_errors + stats.storage_errors,
-            ),
-            (
-                "coordination_journal_reloads_total",
-                "Reloads of the store after this replica lost track of it.",
-                self.reloads,
-            ),
-        ] {
-            out.counter(name, help);
-            out.sample(name, &[], count);
-        }
+        out.single_counter(
+            "coordination_journal_snapshots_total",
+            "Completed snapshots.",
+            self.snapshots + stats.snapshots,
+        );
+        out.single_counter(
+            "coordination_journal_storage_errors_total",
+            "Commits that failed because the store had no space.",
+            self.storage_errors + stats.storage_errors,
+        );
+        out.single_counter(
+            "coordination_journal_reloads_total",
+            "Reloads of the store after this replica lost track of it.",
+            self.reloads,
+        );
     }
 }

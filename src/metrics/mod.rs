@@ -40,17 +40,14 @@ pub struct Metrics {
     requests: RequestCounts,
     turns: Histogram<{ TURN_BOUNDS_US.len() }>,
     turns_cpu: Histogram<{ TURN_BOUNDS_US.len() }>,
-    connections_accepted: u64,
-    accept_errors: u64,
-    connections_evicted: u64,
-    tls_handshakes: u64,
-    tls_handshake_errors: u64,
-    requests_malformed: u64,
-    reload_failures: u64,
-    serving_last: Option<Time>,
+    /// Numbers of events, which other modules count.
+    pub counts: Counts,
+    /// Last second at which the serving certificate is valid; `None` without TLS.
+    pub serving_last: Option<Time>,
     /// Flag and last second of validity of each watched certificate, except the serving certificate.
-    certs_last: Vec<(&'static str, Time)>,
-    followed: Vec<Followed>,
+    pub certs_last: Vec<(&'static str, Time)>,
+    /// Watched resources of the cluster. For each of them, `/metrics` shows the time of the last response.
+    pub followed: Vec<Followed>,
     watches: WatchCounts,
     /// Numbers of watches at the end of the previous turn. `last` has the number of open watches at the same moment.
     /// The difference gives the number of closed watches.
@@ -59,6 +56,25 @@ pub struct Metrics {
     holders: HolderScan,
     holder_changes: ByNamespace<u64>,
     journal: JournalCounts,
+}
+
+/// Numbers of events since the server's start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Accepted connections.
+    pub connections_accepted: u64,
+    /// Accepts that failed because descriptors or memory were exhausted.
+    pub accept_errors: u64,
+    /// Connections of anonymous peers that were evicted.
+    pub connections_evicted: u64,
+    /// TLS handshakes that succeeded.
+    pub handshakes: u64,
+    /// TLS handshakes that failed.
+    pub handshake_errors: u64,
+    /// Malformed requests. Each of them ended its connection.
+    pub requests_malformed: u64,
+    /// Failed reloads of certificates or CAs. A lasting failure counts again every hour.
+    pub reload_failures: u64,
 }
 
 /// Numbers of watches that began, expired and timed out since the server's start.
@@ -129,13 +145,7 @@ impl Metrics {
             requests: RequestCounts::new(),
             turns: Histogram::new(&TURN_BOUNDS_US),
             turns_cpu: Histogram::new(&TURN_BOUNDS_US),
-            connections_accepted: 0,
-            accept_errors: 0,
-            connections_evicted: 0,
-            tls_handshakes: 0,
-            tls_handshake_errors: 0,
-            requests_malformed: 0,
-            reload_failures: 0,
+            counts: Counts::default(),
             serving_last: None,
             certs_last: Vec::new(),
             followed: Vec::new(),
@@ -174,56 +184,9 @@ impl Metrics {
         self.requests.count_end(kind, version, waited_ms);
     }
 
-    /// Counts a malformed request, which ends its connection.
-    pub fn count_malformed_request(&mut self) {
-        self.requests_malformed += 1;
-    }
-
-    /// Counts an accepted connection.
-    pub fn count_connection(&mut self) {
-        self.connections_accepted += 1;
-    }
-
-    /// Counts an accept that failed because descriptors or memory were exhausted.
-    pub fn count_accept_error(&mut self) {
-        self.accept_errors += 1;
-    }
-
-    /// Counts an anonymous peer's connection that was evicted.
-    pub fn count_evicted_connection(&mut self) {
-        self.connections_evicted += 1;
-    }
-
-    /// Counts a TLS handshake that succeeded or failed.
-    pub fn count_tls_handshake(&mut self, is_ok: bool) {
-        let count = if is_ok { &mut self.tls_handshakes } else { &mut self.tls_handshake_errors };
-        *count += 1;
-    }
-
     /// Counts a reload of the store after this replica lost track of it. The counters of the journal `replaced` go on.
     pub fn count_reload(&mut self, replaced: &Journal) {
         self.journal.count_reload(replaced);
-    }
-
-    /// Counts a failed reload of certificates or CAs. A lasting failure counts again every hour.
-    pub fn count_reload_failure(&mut self) {
-        self.reload_failures += 1;
-    }
-
-    /// Sets the watched resources of the cluster. For each of them, `/metrics` shows the time of the last response.
-    pub fn set_followed(&mut self, followed: Vec<Followed>) {
-        self.followed = followed;
-    }
-
-    /// Sets the last second at which the serving certificate is valid; `None` without TLS.
-    pub fn set_serving_last(&mut self, last: Option<Time>) {
-        self.serving_last = last;
-    }
-
-    /// Sets the last second at which each watched certificate, except the serving certificate, is valid. Each has the
-    /// flag that names its file.
-    pub fn set_certs_last(&mut self, lasts: Vec<(&'static str, Time)>) {
-        self.certs_last = lasts;
     }
 
     /// Counts a watch that begins.
@@ -284,11 +247,11 @@ impl Metrics {
             "1 while a takeover or rollback holds back clients' writes; else 0.",
             u8::from(handover.holds_writes),
         );
-        out.counter(
+        out.single_counter(
             "coordination_handover_errors_total",
             "Failed reads and writes of built-in storage by the replica that copies Leases.",
+            handover.errors,
         );
-        out.sample("coordination_handover_errors_total", &[], handover.errors);
         if let Some(journal) = journal {
             self.journal.encode(&mut out, journal);
         }
@@ -315,9 +278,8 @@ impl Metrics {
         out.sample("apiserver_watch_shards_total", &resource_alone, self.last.sharded_watchers);
         out.counter("apiserver_watch_events_total", "Events sent to watches, including bookmarks and errors.");
         out.sample("apiserver_watch_events_total", &resource, self.last.watch_events);
-        out.counter("coordination_watches_started_total", "Started watches.");
         let WatchCounts { started, expired, timed_out } = self.watches_last;
-        out.sample("coordination_watches_started_total", &[], started);
+        out.single_counter("coordination_watches_started_total", "Started watches.", started);
         out.counter(
             ENDED,
             "Ended watches, by reason: the event log no longer had their next event (expired), their timeout passed \
@@ -454,40 +416,40 @@ impl Metrics {
             "Requests that wait for the journal, for another change of their Lease, or for a namespace.",
             self.last.waiting_requests,
         );
-        for (name, help, count) in [
-            (
-                "coordination_long_responses_revoked_total",
-                "Long responses that ended because their client did not read them and another user needed their place.",
-                self.last.long_responses_revoked,
-            ),
-            ("coordination_connections_accepted_total", "Accepted connections.", self.connections_accepted),
-            (
-                "coordination_accept_errors_total",
-                "Accepts that failed for want of descriptors or memory.",
-                self.accept_errors,
-            ),
-            (
-                "coordination_connections_evicted_total",
-                "Connections of peers without rights that were closed at the connection limit to accept others.",
-                self.connections_evicted,
-            ),
-            ("coordination_tls_handshakes_total", "Successful TLS handshakes.", self.tls_handshakes),
-            ("apiserver_tls_handshake_errors_total", "Failed TLS handshakes.", self.tls_handshake_errors),
-            (
-                "coordination_malformed_requests_total",
-                "Connections closed because of a malformed request.",
-                self.requests_malformed,
-            ),
-            (
-                "coordination_certificate_reload_errors_total",
-                "Failed reloads of a serving certificate or an authority, after which the old one stays in use. A \
-                 lasting failure counts every hour.",
-                self.reload_failures,
-            ),
-        ] {
-            out.counter(name, help);
-            out.sample(name, &[], count);
-        }
+        let counts = self.counts;
+        out.single_counter(
+            "coordination_long_responses_revoked_total",
+            "Long responses that ended because their client did not read them and another user needed their place.",
+            self.last.long_responses_revoked,
+        );
+        out.single_counter(
+            "coordination_connections_accepted_total",
+            "Accepted connections.",
+            counts.connections_accepted,
+        );
+        out.single_counter(
+            "coordination_accept_errors_total",
+            "Accepts that failed for want of descriptors or memory.",
+            counts.accept_errors,
+        );
+        out.single_counter(
+            "coordination_connections_evicted_total",
+            "Connections of peers without rights that were closed at the connection limit to accept others.",
+            counts.connections_evicted,
+        );
+        out.single_counter("coordination_tls_handshakes_total", "Successful TLS handshakes.", counts.handshakes);
+        out.single_counter("apiserver_tls_handshake_errors_total", "Failed TLS handshakes.", counts.handshake_errors);
+        out.single_counter(
+            "coordination_malformed_requests_total",
+            "Connections closed because of a malformed request.",
+            counts.requests_malformed,
+        );
+        out.single_counter(
+            "coordination_certificate_reload_errors_total",
+            "Failed reloads of a serving certificate or an authority, after which the old one stays in use. A \
+             lasting failure counts every hour.",
+            counts.reload_failures,
+        );
     }
 }
 
@@ -526,12 +488,12 @@ mod tests {
             metrics.count_watch();
         }
         metrics.count_watch_end(WatchEnd::Expired);
-        metrics.count_tls_handshake(true);
-        metrics.count_tls_handshake(false);
-        metrics.count_reload_failure();
-        metrics.set_serving_last(Some(Time(1_800_000_000)));
-        metrics.set_certs_last(vec![("etcd-certfile", Time(1_900_000_000))]);
-        metrics.set_followed(vec![Followed::namespaces()]);
+        metrics.counts.handshakes += 1;
+        metrics.counts.handshake_errors += 1;
+        metrics.counts.reload_failures += 1;
+        metrics.serving_last = Some(Time(1_800_000_000));
+        metrics.certs_last = vec![("etcd-certfile", Time(1_900_000_000))];
+        metrics.followed = vec![Followed::namespaces()];
         metrics.end_turn(TurnEnd {
             duration_us: 30,
             cpu_us: Some(20),

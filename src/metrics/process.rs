@@ -10,8 +10,7 @@ use std::fs;
 /// of open file descriptors, if known.
 pub(super) fn encode(out: &mut Exposition, started: Time, open_fds: Option<u64>) {
     if let Some(seconds) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(cpu_seconds) {
-        out.counter("process_cpu_seconds_total", "User and system processor time, in seconds.");
-        out.sample("process_cpu_seconds_total", &[], seconds);
+        out.single_counter("process_cpu_seconds_total", "User and system processor time, in seconds.", seconds);
     }
     if let Ok(status) = fs::read_to_string("/proc/self/status") {
         for (field, name, help) in [

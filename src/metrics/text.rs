@@ -34,6 +34,12 @@ impl Exposition {
         self.sample(name, &[], value);
     }
 
+    /// Writes a counter with one sample.
+    pub(super) fn single_counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.counter(name, help);
+        self.sample(name, &[], value);
+    }
+
     /// Writes a sample of the current family.
     pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(name);

@@ -164,7 +164,7 @@ impl Http1 {
                     return self.refuse_body(&error, input, cx);
                 }
                 Err(error) => {
-                    cx.service.api.metrics.count_malformed_request();
+                    cx.service.api.metrics.counts.requests_malformed += 1;
                     if error != RequestError::NotHttp {
                         refuse(&refusal_of(error), false, cx);
                     }

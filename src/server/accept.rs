@@ -30,7 +30,7 @@ impl Server {
                     }
                     Accepted::Nothing => break,
                     Accepted::Exhausted(error) => {
-                        self.service.api.metrics.count_accept_error();
+                        self.service.api.metrics.counts.accept_errors += 1;
                         if self.exhausted_warning.count(now).is_some() {
                             tracing::warn!(%error, pause_ms = ACCEPT_PAUSE_MS, "cannot accept a connection");
                         }
@@ -96,7 +96,7 @@ impl Server {
             return;
         }
         if let Some(token) = self.conns.oldest_anonymous() {
-            self.service.api.metrics.count_evicted_connection();
+            self.service.api.metrics.counts.connections_evicted += 1;
             self.close(token);
         }
     }
@@ -110,14 +110,14 @@ impl Server {
         match added {
             Ok(entry) => self.queues.enqueue(&mut entry.place),
             Err(error) => {
-                self.service.api.metrics.count_accept_error();
+                self.service.api.metrics.counts.accept_errors += 1;
                 if self.exhausted_warning.count(now).is_some() {
                     tracing::warn!(%error, "cannot register a connection");
                 }
                 return;
             }
         }
-        self.service.api.metrics.count_connection();
+        self.service.api.metrics.counts.connections_accepted += 1;
     }
 }
 

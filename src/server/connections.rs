@@ -175,7 +175,7 @@ impl ConnEntry {
     pub(super) fn end(&mut self, watchers: &mut Watchers<Owner>, metrics: &mut Metrics) {
         self.conn.drop_work(watchers);
         if self.conn.is_before_handshake_end() {
-            metrics.count_tls_handshake(false);
+            metrics.counts.handshake_errors += 1;
         }
     }
 

@@ -35,7 +35,7 @@ use crate::limits::{
 use crate::listener::Listener;
 use crate::metrics::TurnEnd;
 use crate::route::Probe;
-use crate::schedule::{LongState, Queues, TimeBudget};
+use crate::schedule::{LongState, Mark, Queues, TimeBudget};
 use crate::serve::Service;
 use crate::table::{PREFETCH_MAX, Table};
 use crate::tls::config::Secure;
@@ -467,7 +467,7 @@ impl Server {
         while let Some(reload) = self.reloads.next() {
             match reload {
                 Reload::Done(Secure { config, trust, serving_last }) => {
-                    self.service.api.metrics.set_serving_last(serving_last);
+                    self.service.api.metrics.serving_last = serving_last;
                     self.listeners.iter_mut().for_each(|listener| listener.set_tls(&config));
                     if let Some(check) = self.awaited.request_header
                         && trust.is_complete()
@@ -477,8 +477,8 @@ impl Server {
                     self.service.trust = trust;
                     self.recheck_slot = Some(0);
                 }
-                Reload::Failed => self.service.api.metrics.count_reload_failure(),
-                Reload::Expiries(lasts) => self.service.api.metrics.set_certs_last(lasts),
+                Reload::Failed => self.service.api.metrics.counts.reload_failures += 1,
+                Reload::Expiries(lasts) => self.service.api.metrics.certs_last = lasts,
             }
         }
     }

@@ -148,8 +148,8 @@ impl Server {
         api.namespaces = config.namespaces;
         api.reclaim = Reclaim::new(config.reclaim_seconds);
         api.features = config.features;
-        api.metrics.set_serving_last(serving_last);
-        api.metrics.set_followed(config.followed);
+        api.metrics.serving_last = serving_last;
+        api.metrics.followed = config.followed;
         let awaited = Awaited {
             request_header: (!trust.is_complete())
                 .then(|| api.health.register("requestheader-from-cluster", &[Probe::Readyz], "not yet read")),

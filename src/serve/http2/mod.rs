@@ -117,7 +117,7 @@ impl Http2 {
                     } else {
                         tracing::debug!(%error, "HTTP/2 connection ends");
                     }
-                    cx.service.api.metrics.count_malformed_request();
+                    cx.service.api.metrics.counts.requests_malformed += 1;
                     return Served::Close;
                 }
             };
