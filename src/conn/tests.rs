@@ -12,7 +12,7 @@ use crate::limits::{
     RECEIVED_BYTES_TOTAL_HIGH, WRITE_WAIT_MS_MAX,
 };
 use crate::resource::ResourceVersion;
-use crate::schedule::{Place, Queues};
+use crate::schedule::{Mark, Place, Queues};
 use crate::table::Table;
 use crate::timestamp::Time;
 use crate::tls::config::provider;
@@ -143,7 +143,7 @@ impl World {
         }
         let state_of = |_| self.conn.long_state();
         if self.queues.has_long() && self.queues.pop_long(self.service.pace.has_answers(), state_of).is_some() {
-            self.place.leave_long();
+            self.place.unmark(Mark::Long);
             self.conn.serve_long_request(Token(0), &mut self.service, &mut self.pool, self.now);
         }
         self.conn.flush(&mut self.service, &mut self.pool, self.now);

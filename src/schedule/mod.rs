@@ -20,4 +20,4 @@ pub use pace::Pace;
 pub(crate) use permits::Permits;
 pub use permits::{Permit, Requester};
 pub use queues::LongState;
-pub(crate) use queues::{Place, Queues};
+pub(crate) use queues::{Mark, Place, Queues};

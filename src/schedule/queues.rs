@@ -48,36 +48,36 @@ pub enum LongState {
     Full,
 }
 
+/// A mark of a connection, which shows that the connection is in a queue. Each mark is one bit.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub(crate) enum Mark {
+    /// The connection is in `run`, `handshakes` or `slow`.
+    Run = 1,
+    /// The connection is in `jobs`.
+    Jobs = 1 << 1,
+    /// The connection is in `long`.
+    Long = 1 << 2,
+    /// The connection is in `flush`.
+    Flush = 1 << 3,
+    /// The connection is in `ending`.
+    Ending = 1 << 4,
+    /// The connection is in `with_jobs`, the list of connections with a job.
+    WithJobs = 1 << 5,
+}
+
 /// Place of a connection in the queues: its token, and marks that show which queues it is in.
 #[derive(Debug)]
 pub(crate) struct Place {
     token: Token,
-    /// Whether the connection is in `run`, `handshakes` or `slow`.
-    can_go_on: bool,
-    /// Whether the connection is in `jobs`.
-    is_in_jobs: bool,
-    /// Whether the connection is in `long`.
-    is_in_long: bool,
-    /// Whether the connection is in `flush`.
-    is_in_flush: bool,
-    /// Whether the connection is in `ending`.
-    is_in_ending: bool,
-    /// Whether the connection is in `with_jobs`, the list of connections with a job.
-    is_with_job: bool,
+    /// The bits of the connection's [`Mark`]s.
+    marks: u8,
 }
 
 impl Place {
     /// Returns the place of a new connection, which is in no queue.
     pub(crate) fn new(token: Token) -> Self {
-        Self {
-            token,
-            can_go_on: false,
-            is_in_jobs: false,
-            is_in_long: false,
-            is_in_flush: false,
-            is_in_ending: false,
-            is_with_job: false,
-        }
+        Self { token, marks: 0 }
     }
 
     /// Returns the token of the connection.
@@ -85,34 +85,16 @@ impl Place {
         self.token
     }
 
-    /// Notes that the connection is no longer in `run`, `handshakes` or `slow`.
-    pub(crate) fn leave_run(&mut self) {
-        self.can_go_on = false;
+    /// Sets a mark. Returns whether the connection did not have the mark before.
+    fn mark(&mut self, mark: Mark) -> bool {
+        let is_new = self.marks & mark as u8 == 0;
+        self.marks |= mark as u8;
+        is_new
     }
 
-    /// Notes that the connection is no longer in `jobs`.
-    pub(crate) fn leave_jobs(&mut self) {
-        self.is_in_jobs = false;
-    }
-
-    /// Notes that the connection is no longer in `long`.
-    pub(crate) fn leave_long(&mut self) {
-        self.is_in_long = false;
-    }
-
-    /// Notes that the connection is no longer in `flush`.
-    pub(crate) fn leave_flush(&mut self) {
-        self.is_in_flush = false;
-    }
-
-    /// Notes that the connection is no longer in `ending`.
-    pub(crate) fn leave_ending(&mut self) {
-        self.is_in_ending = false;
-    }
-
-    /// Notes that the connection is no longer in `with_jobs`.
-    pub(crate) fn leave_with_jobs(&mut self) {
-        self.is_with_job = false;
+    /// Removes a mark. The caller has taken the connection from the mark's queue.
+    pub(crate) fn unmark(&mut self, mark: Mark) {
+        self.marks &= !(mark as u8);
     }
 }
 
@@ -126,7 +108,7 @@ impl Queues {
 
     /// Puts a connection in the run queue, unless the connection is already in `run`, `handshakes` or `slow`.
     pub(crate) fn enqueue(&mut self, place: &mut Place) {
-        if !std::mem::replace(&mut place.can_go_on, true) {
+        if place.mark(Mark::Run) {
             self.run.push(place.token);
         }
     }
@@ -187,14 +169,14 @@ impl Queues {
 
     /// Adds a connection with a runnable job to `jobs`.
     pub(crate) fn enqueue_job(&mut self, place: &mut Place) {
-        if !std::mem::replace(&mut place.is_in_jobs, true) {
+        if place.mark(Mark::Jobs) {
             self.jobs.push_back(place.token);
         }
     }
 
     /// Adds a connection with a job to `with_jobs`.
     pub(crate) fn note_with_job(&mut self, place: &mut Place) {
-        if !std::mem::replace(&mut place.is_with_job, true) {
+        if place.mark(Mark::WithJobs) {
             self.with_jobs.push(place.token);
         }
     }
@@ -211,7 +193,7 @@ impl Queues {
 
     /// Adds a connection with a request whose processing takes long to `long`.
     pub(crate) fn enqueue_long(&mut self, place: &mut Place) {
-        if !std::mem::replace(&mut place.is_in_long, true) {
+        if place.mark(Mark::Long) {
             self.long.push_back(place.token);
         }
     }
@@ -267,7 +249,7 @@ impl Queues {
     /// Adds the connection to `flush`, the connections that are flushed at the end of the turn. Returns whether the
     /// connection was not in `flush` before.
     pub(crate) fn enqueue_flush(&mut self, place: &mut Place) -> bool {
-        let is_new = !std::mem::replace(&mut place.is_in_flush, true);
+        let is_new = place.mark(Mark::Flush);
         if is_new {
             self.flush.push_back(place.token);
         }
@@ -281,7 +263,7 @@ impl Queues {
 
     /// Adds the connection to `ending`, unless it is there already.
     pub(crate) fn enqueue_ending(&mut self, place: &mut Place) {
-        if !std::mem::replace(&mut place.is_in_ending, true) {
+        if place.mark(Mark::Ending) {
             self.ending.push_back(place.token);
         }
     }
@@ -325,7 +307,7 @@ mod tests {
         assert_eq!((queues.pop_handshake(), queues.pop_handshake()), (Some(handshake), None));
         assert!(!queues.take_slow_turn(first) && queues.take_slow_turn(slow) && !queues.take_slow_turn(slow));
         assert!(!queues.can_go_on());
-        places[0].leave_run();
+        places[0].unmark(Mark::Run);
         queues.enqueue(&mut places[0]);
         assert!(queues.can_go_on());
         assert_eq!(queues.take_run(), [first]);
@@ -408,7 +390,7 @@ mod tests {
         assert!(queues.enqueue_flush(&mut first) && queues.enqueue_flush(&mut second));
         assert!(!queues.enqueue_flush(&mut first));
         assert_eq!([(); 3].map(|()| queues.pop_flush()), [Some(Token(1)), Some(Token(2)), None]);
-        second.leave_flush();
+        second.unmark(Mark::Flush);
         queues.enqueue_flush(&mut second);
         assert_eq!(queues.pop_flush(), Some(Token(2)));
     }
@@ -426,7 +408,7 @@ mod tests {
             assert_eq!(queues.pop_ending(), Some(Token(token)));
         }
         assert!(!queues.has_ending() && !queues.can_go_on());
-        places[0].leave_ending();
+        places[0].unmark(Mark::Ending);
         queues.enqueue_ending(&mut places[0]);
         assert_eq!((queues.pop_ending(), queues.pop_ending()), (Some(Token(1)), None));
     }

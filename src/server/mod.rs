@@ -420,7 +420,7 @@ impl Server {
         let end = Instant::now() + Duration::from_micros(JOB_US_PER_TURN);
         while let Some(token) = self.queues.pop_job() {
             let Some(entry) = self.conns.get_mut(token) else { continue };
-            entry.place.leave_jobs();
+            entry.place.unmark(Mark::Jobs);
             if entry.conn.has_job_step() {
                 entry.conn.step_job(token, &mut self.service, &mut self.pool, now);
                 if entry.conn.has_room() {
@@ -445,14 +445,14 @@ impl Server {
             conns.get_mut(token).map_or(LongState::Gone, |entry| {
                 let state = entry.conn.long_state();
                 if state == LongState::Gone {
-                    entry.place.leave_long();
+                    entry.place.unmark(Mark::Long);
                 }
                 state
             })
         };
         let Some(token) = self.queues.pop_long(self.service.pace.has_answers(), state_of) else { return };
         let Some(entry) = self.conns.get_mut(token) else { return };
-        entry.place.leave_long();
+        entry.place.unmark(Mark::Long);
         // If the output has no room, the connection returns to the queue when the peer has read.
         if entry.conn.serve_long_request(token, &mut self.service, &mut self.pool, now) {
             enqueue_work(&mut self.queues, entry);
@@ -611,7 +611,7 @@ impl Server {
     /// Lets one connection end. The caller has removed it from the queue `ending`.
     fn end_connection(&mut self, token: Token, now: Now) {
         let Some(entry) = self.conns.get_mut(token) else { return };
-        entry.place.leave_ending();
+        entry.place.unmark(Mark::Ending);
         let next = entry.conn.on_shutdown(&mut self.service, &mut self.pool, now);
         self.close_or_enqueue(token, next);
     }
@@ -677,7 +677,7 @@ impl Server {
     /// Lets a runnable connection read, serve requests or continue its TLS handshake.
     fn run_connection(&mut self, token: Token, now: Now) {
         let Some(entry) = self.conns.get_mut(token) else { return };
-        entry.place.leave_run();
+        entry.place.unmark(Mark::Run);
         entry.conn.on_ready(token, &mut self.service, &mut self.pool, now);
         // Counts the bytes now, so that the connections served next see the current totals.
         entry.count(&mut self.service);
@@ -709,7 +709,7 @@ impl Server {
     fn flush_connections(&mut self, now: Now) {
         while let Some(token) = self.queues.pop_flush() {
             let Some(entry) = self.conns.get_mut(token) else { continue };
-            entry.place.leave_flush();
+            entry.place.unmark(Mark::Flush);
             let next = entry.conn.flush(&mut self.service, &mut self.pool, now);
             self.close_or_enqueue(token, next);
         }

@@ -4,7 +4,7 @@
 use super::Server;
 use crate::clock::Now;
 use crate::limits::{END_US_PER_TURN, JOBS_CHECK_MS};
-use crate::schedule::TimeBudget;
+use crate::schedule::{Mark, TimeBudget};
 use mio::Token;
 use std::cmp::Reverse;
 
@@ -61,7 +61,7 @@ impl Server {
                 if has_job {
                     entry.conn.check_jobs(now);
                 } else {
-                    entry.place.leave_with_jobs();
+                    entry.place.unmark(Mark::WithJobs);
                 }
                 has_job
             });
