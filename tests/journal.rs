@@ -125,20 +125,37 @@ fn a_data_folder_in_use_refuses_a_second_process() {
     assert!(line.contains(&folder) && line.contains(&format!("process {}", process.id())), "{line}");
 }
 
-/// An operator renames a backup over the file of a running server. The server still has the old file open, but its next
-/// start would read the backup. So a write to the old file would be lost.
+/// Renames a backup over the file of a running server, as an operator could. The server still has the old file open,
+/// but its next start would read the backup.
+fn replace_store(process: &Process) {
+    let [file, backup] = ["journal.redb", "backup"].map(|name| process.data_dir().join(name));
+    fs::copy(&file, &backup).expect("a copy");
+    fs::rename(&backup, &file).expect("a rename");
+}
+
+/// The next start would lose a write to the old file.
 #[test]
 fn a_server_acknowledges_no_write_to_a_file_that_was_replaced() {
     let mut process = Process::start(&[], FILES_MAX);
     let mut client = Client::open(process.endpoint());
     create(&mut client, "a");
-    let [file, backup] = ["journal.redb", "backup"].map(|name| process.data_dir().join(name));
-    fs::copy(&file, &backup).expect("a copy");
-    fs::rename(&backup, &file).expect("a rename");
+    replace_store(&process);
     client.send(request("POST", &collection(NAMESPACE), &new("b")));
     let answer = client.try_recv("POST");
     assert!(!answer.is_ok_and(|answer| answer.status() == 201), "the write is acknowledged");
     assert_eq!(process.wait().code(), Some(1));
+    assert!(process.log().contains("somebody has moved, replaced or deleted"), "{}", process.log());
+}
+
+/// Goal: the exit status shows an error of the stop itself. A stop syncs the file, and each sync notices that the file
+/// was replaced.
+#[test]
+fn a_failed_sync_of_a_stop_sets_the_exit_status() {
+    let mut process = Process::start(&[], FILES_MAX);
+    create(&mut Client::open(process.endpoint()), "a");
+    replace_store(&process);
+    process.signal("TERM");
+    assert_eq!(process.wait().code(), Some(1), "{}", process.log());
     assert!(process.log().contains("somebody has moved, replaced or deleted"), "{}", process.log());
 }
 

@@ -107,6 +107,14 @@ pub trait Engine: fmt::Debug + Send {
     /// [`EngineError::NoSpace`]: none of the writes happened, and the engine remains usable. After any other error, the
     /// engine must not be used again. The next open shows whether the writes happened.
     fn commit(&mut self, writes: Vec<Write>, deliver: &mut dyn FnMut(Entry)) -> Result<(), EngineError>;
+
+    /// Closes the store cleanly. Afterwards the engine can only be dropped.
+    ///
+    /// # Errors
+    /// [`EngineError`] if a write or a sync of the clean stop failed. A full disk is no error.
+    fn close(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 /// The reason why a store of the journal cannot be used.

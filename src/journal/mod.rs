@@ -697,6 +697,14 @@ impl Journal {
         self.is_stopped = true;
     }
 
+    /// Closes the store cleanly, after the commits in flight. Afterwards the journal can only be dropped.
+    ///
+    /// # Errors
+    /// [`EngineError`] if the store was not closed cleanly, or if a commit in flight has failed.
+    pub fn close(&mut self) -> Result<(), EngineError> {
+        self.port.close()
+    }
+
     /// Returns the time at which [`Journal::end_turn`] must be called next if no event arrives earlier, in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {

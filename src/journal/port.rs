@@ -155,6 +155,15 @@ pub trait Port: fmt::Debug {
 
     /// Returns the worker's next event, if there is one.
     fn next(&mut self) -> Option<Event>;
+
+    /// Waits until the worker has run its commands and closed the store. Afterwards the port can only be dropped.
+    ///
+    /// # Errors
+    /// [`EngineError`] if the store was not closed cleanly. Also an error that no call of [`Port::next`] has returned,
+    /// and after which the store cannot be used.
+    fn close(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 /// Maximum number of commands in flight.
@@ -165,7 +174,7 @@ pub const COMMANDS_MAX: usize = 4;
 pub struct ThreadPort {
     commands: Option<SyncSender<Command>>,
     events: Updates<Event>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<(), EngineError>>>,
 }
 
 impl ThreadPort {
@@ -187,6 +196,7 @@ impl ThreadPort {
                     break;
                 }
             }
+            worker.close()
         };
         let thread = thread::Builder::new().name("journal".to_owned()).spawn(run)?;
         Ok(Self { commands: Some(commands), events, thread: Some(thread) })
@@ -204,16 +214,28 @@ impl Port for ThreadPort {
     fn next(&mut self) -> Option<Event> {
         self.events.next()
     }
+
+    fn close(&mut self) -> Result<(), EngineError> {
+        self.commands = None;
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let closed = thread.join().unwrap_or_else(|_| {
+            tracing::error!("the journal's thread panicked");
+            Ok(())
+        });
+        // A commit may have failed after the event loop's last turn. The engine then had nothing left to close.
+        let failed = std::iter::from_fn(|| self.events.next()).find_map(|event| match event {
+            Event::Failed(error) if !error.leaves_store_usable() => Some(error),
+            _ => None,
+        });
+        failed.map_or(closed, Err)
+    }
 }
 
 impl Drop for ThreadPort {
-    /// Waits until the worker has finished its command and closed the store. So the next process can open the store.
+    /// Closes the store, if nobody has called [`Port::close`]. So the next process can open the store.
     fn drop(&mut self) {
-        self.commands = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the journal's thread panicked");
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "the store is not closed cleanly");
         }
     }
 }

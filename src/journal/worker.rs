@@ -39,6 +39,14 @@ impl Worker {
         done.unwrap_or_else(Event::Failed)
     }
 
+    /// Closes the store cleanly, after the last command.
+    ///
+    /// # Errors
+    /// The error of the engine.
+    pub fn close(&mut self) -> Result<(), EngineError> {
+        self.engine.close()
+    }
+
     fn open(&mut self) -> Result<Event, EngineError> {
         let manifest = self.engine.manifest()?.map(|bytes| StoredManifest { bytes, revision: 0 });
         let snapshots = self.engine.snapshots()?;

@@ -131,7 +131,7 @@ struct Awaited {
 /// Why a server cannot continue.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// The server cannot read or write the journal.
+    /// The server cannot read, write or close the journal.
     #[error("the journal cannot go on: {0}")]
     Journal(#[source] EngineError),
     /// The poll failed. This is not expected to happen.
@@ -257,7 +257,7 @@ impl Server {
     }
 
     /// Serves until [`ShutdownHandle::shutdown`] is called. Then finishes the requests in flight, for a few seconds at
-    /// most.
+    /// most, and closes the store.
     ///
     /// # Errors
     /// [`RunError`]: the server has stopped serving. If there is a journal, it contains all acknowledged writes.
@@ -266,7 +266,9 @@ impl Server {
         while !self.is_over() {
             self.turn(&mut events)?;
         }
-        Ok(())
+        // The close of the store can take long on a slow disk. No client waits for it.
+        drop(self.conns.take_all());
+        self.service.api.storage.journal_mut().map_or(Ok(()), Journal::close).map_err(RunError::Journal)
     }
 
     /// Waits for events, for at most `timeout`. A signal ends the wait without events.

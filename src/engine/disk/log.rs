@@ -15,9 +15,10 @@
 //! in the database that did more than append entries. A database that stores a lower number has lost a commit.
 //!
 //! Records follow each other from the start of the log. One commit is in flight at a time. So a power failure can leave
-//! only the last record incomplete (torn). A valid record after an invalid one shows that the disk has damaged the log.
-//! A clean stop moves the log's entries to the database. If the disk is full or an entry is damaged, the stop writes an
-//! end record to the log instead. A valid end record after a damaged last entry shows the damage to the next open.
+//! only the last record incomplete (torn), if the disk keeps the other bytes of a sector that it was writing. A valid
+//! record after an invalid one shows that the disk has damaged the log. A clean stop moves the log's entries to the
+//! database. If the disk is full or an entry is damaged, the stop writes an end record to the log instead. A valid end
+//! record after a damaged last entry shows the damage to the next open.
 
 use std::io;
 use std::ops::Range;
@@ -177,13 +178,20 @@ impl Log {
         backend.sync_data()
     }
 
-    /// Overwrites the record of a failed append with zeros, and makes the zeros durable.
+    /// Overwrites the record's checksum with zeros, after an append that failed because the disk was full. Makes the
+    /// zeros durable. Without them, a power cut could complete the record with bytes of the next append.
     ///
     /// # Errors
-    /// The backend has failed.
-    pub(super) fn erase(&mut self, backend: &Guard) -> io::Result<()> {
-        self.buffer.fill(0);
-        backend.write(self.end as u64, &self.buffer)?;
+    /// The backend has failed. The log may then contain the record.
+    pub(super) fn erase(&self, backend: &Guard) -> io::Result<()> {
+        let mut found = [0; 8];
+        backend.read(self.end as u64, &mut found)?;
+        // A record without its checksum is never valid, and needs no zeros. The file may have a hole (a block without a
+        // place on the disk) where the checksum belongs. On a full disk, a hole cannot take zeros either.
+        if !self.buffer.starts_with(&found) {
+            return Ok(());
+        }
+        backend.write(self.end as u64, &[0; 8])?;
         backend.sync_data()
     }
 

@@ -23,6 +23,10 @@
 //! - After a crash, a damaged page or record of the last commit looks like a page or record that did not reach the
 //!   disk. The open drops this commit, as databases drop the torn end of a write-ahead log. After a clean stop, the
 //!   open reports such a page. A clean stop moves the log's entries to the database, so no record is left.
+//!
+//!   The log's last sector may have several records: a sector of 4 KiB has up to about 34 short ones. If this sector is
+//!   damaged, the open drops all these records, although their commits were acknowledged. Each append rewrites the
+//!   sector. So the disk must keep the earlier records of a sector when a power cut interrupts its write.
 //! - A page may change on the disk while the store is open. Only the next open notices the change, since redb keeps
 //!   most pages that it needs in memory.
 
@@ -47,7 +51,7 @@ pub use redb::StorageBackend;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 
 pub use self::backend::StoreFile;
-use self::backend::{Failure, FileBackend, Guard};
+use self::backend::{FileBackend, Guard};
 use self::commit::Commit;
 use self::log::Log;
 pub use self::salvage::{Chunk, Salvage, salvage};
@@ -141,7 +145,7 @@ impl Disk {
         let mut disk = Self { store, database, next: 1, marks: 0, log, is_log_stuck: false, _lock: lock };
         if let Err(error) = disk.load() {
             // A store that cannot be opened must not change. But redb would write pages when the database closes.
-            disk.store.guard.retire();
+            disk.abandon();
             return Err(error);
         }
         Ok(disk)
@@ -157,11 +161,10 @@ impl Disk {
         Ok(())
     }
 
-    /// Closes the store cleanly.
-    fn close(mut self) -> Result<(), EngineError> {
-        self.database
-            .take()
-            .map_or(Ok(()), |database| database.close().map_err(|error| self.store.error("cannot close", error.into())))
+    /// Closes the database. Nothing is written or synced any more.
+    fn abandon(&mut self) {
+        self.store.guard.retire();
+        self.database = None;
     }
 
     fn database(&self) -> Result<&Database, EngineError> {
@@ -177,19 +180,32 @@ impl Disk {
         result.map_err(|error| self.store.error("cannot read", error))
     }
 
-    /// Appends one entry to the log and makes it durable. The log must have space for the entry.
-    fn append(&mut self, payload: &[u8]) -> Result<(), EngineError> {
+    /// Appends one entry to the log and makes it durable. Returns false if the log has no space for the entry. On a
+    /// full disk, a log with holes has none either. Holes are blocks without a place on the disk, as in a sparse copy.
+    fn append(&mut self, payload: &[u8]) -> Result<bool, EngineError> {
         self.database()?;
-        let Err(cause) = self.log.append(&self.store.guard, self.next, self.marks, payload) else { return Ok(()) };
-        let failure = self.store.guard.take_failure();
-        let is_no_space = failure.as_ref().is_some_and(Failure::is_no_space);
-        if is_no_space && self.log.erase(&self.store.guard).is_ok() {
-            return Err(EngineError::NoSpace { store: self.store.name.clone(), cause });
+        if !self.log.has_space(payload.len()) {
+            return Ok(false);
         }
-        self.store.guard.retire();
-        self.database = None;
-        let refused = failure.map(|failure| self.store.refused(failure));
-        Err(refused.unwrap_or_else(|| self.store.refused_io("cannot write", cause)))
+        let Err(cause) = self.log.append(&self.store.guard, self.next, self.marks, payload) else { return Ok(true) };
+        let error = self.log_error(cause);
+        if !error.leaves_store_usable() {
+            return Err(error);
+        }
+        self.log.erase(&self.store.guard).map_err(|cause| {
+            self.abandon();
+            self.store.refused_io("cannot erase an incomplete entry of", cause)
+        })?;
+        Ok(false)
+    }
+
+    /// Translates an error of a write or sync of the log. Makes the store unusable, unless the disk was full.
+    fn log_error(&mut self, cause: io::Error) -> EngineError {
+        let error = self.store.error("cannot write", cause.into());
+        if !error.leaves_store_usable() {
+            self.abandon();
+        }
+        error
     }
 
     /// Whether a commit to the database must also move the log's entries there. That is so if the commit deletes
@@ -320,12 +336,13 @@ impl Engine for Disk {
         if writes.is_empty() {
             return Ok(());
         }
-        match &writes[..] {
-            [Write::Append(payload)] if self.log.has_space(payload.len()) => self.append(payload)?,
-            _ => {
-                let takes_log = self.must_take_log(&writes)?;
-                self.commit_to_database(&writes, takes_log)?;
-            }
+        let is_in_log = match &writes[..] {
+            [Write::Append(payload)] => self.append(payload)?,
+            _ => false,
+        };
+        if !is_in_log {
+            let takes_log = self.must_take_log(&writes)?;
+            self.commit_to_database(&writes, takes_log)?;
         }
         for write in writes {
             if let Write::Append(payload) = write {
@@ -336,24 +353,39 @@ impl Engine for Disk {
         }
         Ok(())
     }
+
+    /// Moves the log's entries to the database, whose checksums show any damage to the next open. If the disk is full,
+    /// or an entry of the log is damaged, writes an end record to the log instead. Then closes the database.
+    fn close(&mut self) -> Result<(), EngineError> {
+        let mut errors = Vec::new();
+        if self.database.is_some()
+            && !self.log.records().is_empty()
+            && let Err(error) = self.commit_to_database(&[], true)
+        {
+            errors.push(error);
+            // Without the end record, a damaged last entry would look like an interrupted write. A failed sync has
+            // closed the database. Then nothing more is written or synced.
+            if self.database.is_some()
+                && let Err(cause) = self.log.mark_end(&self.store.guard, self.next, self.marks)
+            {
+                errors.push(self.log_error(cause));
+            }
+        }
+        if let Some(database) = self.database.take()
+            && let Err(error) = database.close()
+        {
+            errors.push(self.store.error("cannot close", error.into()));
+        }
+        // On a full disk, the log keeps its entries. So nothing is lost, and the next open needs nothing else.
+        errors.into_iter().find(|error| !error.leaves_store_usable()).map_or(Ok(()), Err)
+    }
 }
 
 impl Drop for Disk {
-    /// Moves the log's entries to the database, whose checksums show any damage to the next open. If the disk is full,
-    /// or an entry of the log is damaged, writes an end record to the log instead.
+    /// Closes the store, if nobody has called [`Engine::close`]. The next open works without a clean stop too.
     fn drop(&mut self) {
-        if self.database.is_none() || self.log.records().is_empty() {
-            return;
-        }
-        let Err(error) = self.commit_to_database(&[], true) else { return };
-        if !matches!(error, EngineError::NoSpace { .. }) {
+        if let Err(error) = self.close() {
             tracing::error!(%error, "the store is not closed cleanly");
-        }
-        // After a failed sync there is no database. Then nothing more is written or synced.
-        if self.database.is_some() {
-            // Without the end record, a damaged last entry would look like an interrupted write. A failure here cannot
-            // be reported. The next open works without the end record.
-            let _ = self.log.mark_end(&self.store.guard, self.next, self.marks);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Tests of the worker on its own thread, and a measurement of the time that a renewal takes.
 
 use super::super::testing::Store;
-use super::super::{Config, Journal, Limits, Outcome, ThreadPort, Worker};
+use super::super::{Command, Commit, Config, Journal, Limits, Outcome, Port, ThreadPort, Worker};
 use super::rig::{FIRST_VERSION, Rig, create, times};
+use crate::engine::EngineError;
 use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::table::change::Change;
@@ -38,6 +39,18 @@ fn a_worker_on_its_thread_wakes_the_loop() {
     drop(journal);
     // The drop of the journal has ended the thread and its worker. So the store can be opened again.
     assert_eq!(Rig::open(&store, Limits::default(), 100, 2).table.len(), 50);
+}
+
+#[test]
+fn a_close_reports_a_commit_that_failed_after_the_last_turn() {
+    let poll = Poll::new().expect("a poll");
+    let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
+    let store = Store::default();
+    let mut port = ThreadPort::start(Worker::new(Box::new(store.clone()), "memory"), waker).expect("a thread");
+    store.break_down();
+    port.send(Command::Commit(Commit { append: Some(Vec::new()), ..Commit::default() }));
+    let error = port.close().expect_err("the commit has failed");
+    assert!(matches!(error, EngineError::Io { .. }), "{error}");
 }
 
 /// Prints the time that a renewal takes, once directly in the table and once through the journal. The second time

@@ -26,8 +26,10 @@ struct State {
 struct Faults {
     /// Number of further writes that succeed, and the error of the writes after them.
     write: Option<(u64, io::ErrorKind)>,
-    /// Whether the first failing write takes effect nevertheless.
-    is_done: bool,
+    /// Number of bytes of the first failing write that take effect nevertheless.
+    done_bytes: usize,
+    /// Error of all writes to the log.
+    log: Option<io::ErrorKind>,
     sync: Option<io::ErrorKind>,
     failed: bool,
 }
@@ -105,7 +107,18 @@ impl Fake {
 
     /// Does the same as [`Fake::fail_write`], but the first failing write takes effect despite its error.
     pub(super) fn fail_after_write(&self, allowed: u64, kind: io::ErrorKind) {
-        self.state().faults = Faults { write: Some((allowed, kind)), is_done: true, ..Faults::default() };
+        self.fail_in_write(allowed, kind, usize::MAX);
+    }
+
+    /// Does the same as [`Fake::fail_write`], but the first `done_bytes` bytes of the first failing write take effect.
+    pub(super) fn fail_in_write(&self, allowed: u64, kind: io::ErrorKind, done_bytes: usize) {
+        self.state().faults = Faults { write: Some((allowed, kind)), done_bytes, ..Faults::default() };
+    }
+
+    /// Makes all writes to the log fail too. On a full disk, a log with holes fails like this. Holes are blocks without
+    /// a place on the disk.
+    pub(super) fn fail_log(&self, kind: io::ErrorKind) {
+        self.state().faults.log = Some(kind);
     }
 
     pub(super) fn fail_sync(&self, kind: io::ErrorKind) {
@@ -117,8 +130,8 @@ impl Fake {
     }
 
     /// Ends all faults. A test calls this function only after the disk engine has handled the failure. On a full disk,
-    /// the engine overwrites the failed record in the log with zeros, or reopens the database. Both write only to
-    /// places at which writes still succeed ([`Fake::fail_write`]).
+    /// the engine erases the failed record in the log, or reopens the database. Both write only to places at which
+    /// writes still succeed ([`Fake::fail_write`]).
     pub(super) fn heal(&self) {
         self.state().faults = Faults::default();
     }
@@ -127,20 +140,30 @@ impl Fake {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: Change) -> io::Result<()> {
+    fn change(&self, mut change: Change) -> io::Result<()> {
         let mut state = self.state();
         let mut result = Ok(());
+        if let Change::Bytes(offset, _) = &change
+            && let Some(kind) = state.faults.log
+            && *offset < LOG_BYTES as u64
+        {
+            state.faults.failed = true;
+            return Err(io::Error::from(kind));
+        }
         if let Some((allowed, kind)) = &mut state.faults.write {
             let (kind, is_allowed) = (*kind, *allowed > 0);
             *allowed = allowed.saturating_sub(1);
             let is_in_place = matches!(change, Change::Bytes(offset, _) if offset <= LOG_BYTES as u64);
             let is_spared = state.faults.failed && is_in_place;
             if !is_allowed && !is_spared {
-                let is_done = state.faults.is_done && !state.faults.failed;
+                let done_bytes = if state.faults.failed { 0 } else { state.faults.done_bytes };
                 state.faults.failed = true;
                 result = Err(io::Error::from(kind));
-                if !is_done {
+                if done_bytes == 0 {
                     return result;
+                }
+                if let Change::Bytes(_, data) = &mut change {
+                    data.truncate(done_bytes);
                 }
             }
         }

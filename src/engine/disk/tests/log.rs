@@ -1,5 +1,6 @@
 //! Tests of commits that only append one entry. Such commits go to the log.
 
+use super::fake::Change;
 use super::*;
 
 /// Appends `count` entries in one commit each, and returns their positions.
@@ -84,6 +85,59 @@ fn an_entry_without_room_is_not_stored() {
         assert_eq!(append(&mut disk, &[b"after"]), [2]);
         assert_eq!(entries(&mut Fake::new(fake.bytes()).open())[1], (2, b"after".to_vec()));
     }
+}
+
+#[test]
+fn an_entry_goes_to_the_database_if_the_log_has_a_hole() {
+    let (fake, mut disk) = Fake::opened();
+    append(&mut disk, &[b"log"]);
+    fake.fail_log(io::ErrorKind::StorageFull);
+    assert_eq!(append(&mut disk, &[b"database"]), [2]);
+    assert!(disk.log.records().is_empty(), "the database has all entries");
+    fake.heal();
+    assert_eq!(append(&mut disk, &[b"log"]), [3]);
+    assert_eq!(disk.log.records().len(), 1);
+    assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), [1, 2, 3]);
+}
+
+/// Goal: a full disk stops only the writes, even if the log has a hole. Neither zeros for the refused record nor an end
+/// record can then be written to the log.
+#[test]
+fn a_full_disk_with_a_hole_in_the_log_refuses_entries() {
+    let (fake, mut disk) = Fake::opened();
+    append(&mut disk, &[b"before"]);
+    fake.fail_write(0, io::ErrorKind::StorageFull);
+    fake.fail_log(io::ErrorKind::StorageFull);
+    for _ in 0..2 {
+        let error = commit(&mut disk, vec![Write::Append(b"refused".to_vec())]).unwrap_err();
+        assert!(matches!(error, EngineError::NoSpace { .. }), "{error}");
+        assert_eq!(positions(&mut disk), [1], "reads continue");
+    }
+    disk.close().unwrap();
+    assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), [1]);
+}
+
+/// Goal: a refused entry does not come back. The full disk takes only the first part of its record. The next entry has
+/// the same second part, and a power cut loses the first part of its record. Without zeros over the first record's
+/// checksum, the disk would then have the first record completely.
+#[test]
+fn a_power_cut_does_not_complete_a_refused_entry() {
+    const DONE_BYTES: usize = 500;
+    let (fake, mut disk) = Fake::opened();
+    append(&mut disk, &[b"before"]);
+    let mut payload = vec![1; 1000];
+    fake.fail_in_write(0, io::ErrorKind::StorageFull, DONE_BYTES);
+    let error = commit(&mut disk, vec![Write::Append(payload.clone())]).unwrap_err();
+    assert!(matches!(error, EngineError::NoSpace { .. }), "{error}");
+    fake.heal();
+    payload[0] = 2;
+    append(&mut disk, &[&payload]);
+    let mut cut = fake.take_earlier_cuts().pop().unwrap();
+    let Some(Change::Bytes(offset, data)) = cut.unsynced.pop() else { panic!("a commit ends with its record") };
+    cut.unsynced.push(Change::Bytes(offset + DONE_BYTES as u64, data[DONE_BYTES..].to_vec()));
+    let mut bytes = cut.synced;
+    cut.unsynced.iter().for_each(|change| change.apply(&mut bytes));
+    assert_eq!(positions(&mut Fake::new(bytes).open()), [1]);
 }
 
 /// Goal: while a full log keeps the disk from taking entries, the unchanged manifest is refused too. Otherwise the

@@ -376,6 +376,25 @@ fn a_failed_sync_is_fatal() {
     }
 }
 
+/// A stop syncs the file for the entries of the log. It also syncs the file when redb closes the database.
+#[test]
+fn a_stop_reports_a_failed_sync() {
+    for expected in [Vec::new(), vec![(1, b"log".to_vec())]] {
+        let (fake, mut disk) = Fake::opened();
+        for (_, payload) in &expected {
+            append(&mut disk, &[payload]);
+        }
+        fake.fail_sync(io::ErrorKind::Other);
+        let syncs = fake.syncs();
+        let error = disk.close().unwrap_err();
+        assert!(error.to_string().starts_with("cannot sync fake: "), "{error}");
+        fake.heal();
+        drop(disk);
+        assert_eq!(fake.syncs(), syncs + 1, "a failed sync is not tried again");
+        assert_eq!(entries(&mut fake.open()), expected);
+    }
+}
+
 #[test]
 fn a_commit_to_a_moved_or_replaced_file_fails() {
     let replace = |folder: &Path| {
