@@ -414,6 +414,9 @@ fn a_store_without_its_entries_is_refused() {
     etcd.delete_all("/coordination-apiserver/journal/");
     let line = failure(&["--etcd-servers", &etcd.url()]);
     assert!(line.contains("journal is damaged") && line.contains("it has 0 entries of"), "{line}");
+    let (status, report, stderr) = run(&["inspect", "--etcd-servers", &etcd.url()]);
+    assert_eq!(status, Some(1), "{report}");
+    assert!(stderr.contains("it has 0 entries of"), "{stderr}");
 }
 
 /// Copies a folder with all its content.

@@ -720,6 +720,7 @@ fn a_lease_that_cannot_be_copied_delays_no_renewal() {
     });
     rig.etcd.put(&key("b"), lease.to_string().as_bytes());
     eventually("the reason", || rig.annotation("message").contains("default/b: metadata: Too many"));
+    assert_eq!(rig.step(), "", "the command does not replace the APIService");
     assert_eq!(change(&rig, "a", renew), 200);
     assert_eq!(rig.call("GET", &path(NAMESPACE, "b"), "").0, 404, "nobody renews an older state");
     rig.ask_for("serve");
@@ -753,11 +754,13 @@ fn without_etcd_clients_may_only_renew_until_every_kube_apiserver_has_switched()
     assert_eq!(rig.call("DELETE", &path(NAMESPACE, "a"), "").0, 429);
     assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 429);
     let version = version_of(&rig.lease("a"));
-    for query in ["", "resourceVersion=0", "watch=1", &format!("watch=1&resourceVersion={version}")] {
+    let replicas = "labelSelector=apiserver.kubernetes.io/identity%3Dcoordination-apiserver&resourceVersion=0";
+    let [watch, others] = [format!("watch=1&{replicas}"), "labelSelector=a%3Db&resourceVersion=0".to_owned()];
+    let at_version = format!("watch=1&resourceVersion={version}");
+    for query in ["", "resourceVersion=0", "watch=1", &at_version, &watch, &others] {
         let (status, _) = rig.call("GET", &format!("{}?{query}", collection(NAMESPACE)), "");
         assert_eq!(status, 429, "a watch from a version of this server must not reach built-in storage: {query}");
     }
-    let replicas = "labelSelector=apiserver.kubernetes.io/identity%3Dcoordination-apiserver&resourceVersion=0";
     let listed = rig.call("GET", &format!("{}?{replicas}", collection(NAMESPACE)), "").0;
     assert_eq!(listed, 200, "the command looks for replicas that have not confirmed the phase");
     rig.register(true);

@@ -74,12 +74,9 @@ impl Load {
             let entries = self.read(state).await?;
             // `head` counts all entries, so it shows whether one is missing. Barriers may show this only after the next
             // new entry. Until then, the replica would answer reads at `resourceVersion` 0.
-            let after_base = entries.iter().filter(|entry| entry.position > self.base.position).count() as u64;
-            let (found, all) = (self.base.entries + after_base, state.numbered.get());
-            if found != all {
-                let place = format!("{}: journal", state.client.config().store());
-                let what = format!("it has {found} entries of {all}");
-                return Ok(Event::Failed(EngineError::Damaged { place, what }));
+            let positions = entries.iter().map(|entry| entry.position);
+            if let Err(damaged) = check_count(state.client.config(), self.base, positions, state.numbered.get()) {
+                return Ok(Event::Failed(damaged));
             }
             self.entries = Some(entries);
         }
@@ -140,6 +137,26 @@ pub(super) fn one(key: Vec<u8>, revision: i64) -> RangeRequest {
 
 pub(super) fn all(Range { start, end }: Range<Vec<u8>>, revision: i64) -> RangeRequest {
     RangeRequest { key: start, range_end: end, revision, ..RangeRequest::default() }
+}
+
+/// Checks that no entry of the journal is missing. `positions` has the positions of the entries in etcd, and `all` is
+/// the number of entries ever written, as the key `head` counts them. Entries up to the end of `base` may have been
+/// deleted.
+///
+/// # Errors
+/// The number of entries is wrong.
+pub(super) fn check_count(
+    config: &Config,
+    base: End,
+    positions: impl Iterator<Item = Position>,
+    all: u64,
+) -> Result<(), EngineError> {
+    let found = base.entries + positions.filter(|position| *position > base.position).count() as u64;
+    if found == all {
+        return Ok(());
+    }
+    let what = format!("it has {found} entries of {all}");
+    Err(EngineError::Damaged { place: format!("{}: journal", config.store()), what })
 }
 
 const FOREIGN: &str = "the prefix holds keys of another product; use another --etcd-prefix";

@@ -4,9 +4,10 @@ use super::background::LocalRuntime;
 use super::client::Client;
 use super::config::Config;
 use super::keys::Keys;
-use super::load::{all, check_format, one, pages, position};
+use super::load::{all, check_count, check_format, one, pages, position};
 use super::messages::{KeyValue, RangeRequest};
 use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write, entries_after};
+use crate::journal::base_end;
 use std::io;
 
 /// A store in etcd at one revision.
@@ -47,6 +48,15 @@ impl EtcdReader {
     fn value(&self, key: Vec<u8>) -> Result<Option<Vec<u8>>, EngineError> {
         Ok(self.read(one(key, self.revision))?.pop().map(|kv| kv.value))
     }
+
+    /// Checks that no entry of the journal is missing, as a replica does at startup. Without a manifest, the number of
+    /// deleted entries is unknown.
+    fn check_count(&self) -> Result<(), EngineError> {
+        let Some(manifest) = self.value(self.keys.manifest())? else { return Ok(()) };
+        let head = self.read(one(self.keys.head(), self.revision))?.pop().unwrap_or_default();
+        let positions = self.entries.iter().flatten().map(|entry| entry.position);
+        check_count(self.client.config(), base_end(&manifest), positions, head.version.cast_unsigned())
+    }
 }
 
 impl Engine for EtcdReader {
@@ -72,7 +82,11 @@ impl Engine for EtcdReader {
             self.entries =
                 Some(kvs.into_iter().map(|kv| Entry { position: position(&kv), payload: kv.value }).collect());
         }
-        Ok(entries_after(self.entries.as_deref().unwrap_or_default(), after, bytes_max))
+        let found = entries_after(self.entries.as_deref().unwrap_or_default(), after, bytes_max);
+        if found.is_empty() {
+            self.check_count()?;
+        }
+        Ok(found)
     }
 
     fn commit(&mut self, _: Vec<Write>, _: &mut dyn FnMut(Entry)) -> Result<(), EngineError> {
