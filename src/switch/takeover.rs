@@ -17,7 +17,7 @@ use crate::handover::{Phase, Step};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::PostParams;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<(), SwitchError> {
@@ -155,7 +155,7 @@ async fn import(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -
     claim.ask(clients, Phase::Import, None).await?;
     let copied = async {
         let message = await_copy(clients, claim, Phase::Import, NO_ETCD, report).await?;
-        check_copies(clients, COPIED_MAX).await.map(|()| message)
+        check_imported(clients, claim, &message, COPIED_MAX).await.map(|()| message)
     }
     .await;
     match copied {
@@ -168,6 +168,28 @@ async fn import(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -
             let error = failed("the replicas have not copied the Leases", error);
             Err(copy_failed(&error, cancel(clients, claim, Phase::Undo).await))
         }
+    }
+}
+
+/// Checks that the replicas have copied the Leases that kube-apiserver serves, as [`check_copies`] does. Also checks
+/// that the replicas can still import every Lease. `message` is the message of the completed copy.
+///
+/// # Errors
+/// If a copy is missing, or a Lease cannot be imported. Also if another command has requested a phase.
+pub(super) async fn check_imported(
+    clients: &Clients,
+    claim: &mut Claim,
+    message: &str,
+    limit: Duration,
+) -> Result<(), SwitchError> {
+    let checked = check_copies(clients, limit).await;
+    let seen = await_step(clients, claim, Phase::Import, Step::Imported, Duration::ZERO).await?;
+    match checked {
+        // A client has changed a Lease since the copy, and the replicas cannot import the Lease any more.
+        _ if seen.step != Some(Step::Imported) => Err(SwitchError(seen.message)),
+        // A later message of the replicas probably explains the failure.
+        Err(why) if seen.message != message => Err(failed(&why.to_string(), seen.message)),
+        checked => checked,
     }
 }
 

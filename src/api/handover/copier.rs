@@ -133,7 +133,10 @@ impl Copier {
                 BuiltInChange::Failed(why) => {
                     self.errors += 1;
                     tracing::warn!(why, "cannot follow the built-in Leases");
-                    say(table, storage, None, &why, now);
+                    // A message that says why a Lease cannot be imported stays.
+                    if self.imports.refusal().is_none() {
+                        say(table, storage, None, &why, now);
+                    }
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! them from etcd, or the copier through kube-apiserver.
 
 use super::merge::{decode, gone, taken_in};
-use super::state::say;
+use super::state::{say, say_refused};
 use crate::api::identity::is_own;
 use crate::api::storage::{Storage, Written};
 use crate::clock::Now;
@@ -81,11 +81,12 @@ impl Imports {
         self.incoming.len() + self.submitted.len()
     }
 
-    /// Reports to the command `takeover`, in the Lease of the hand-over, why a Lease cannot be imported. Without such a
-    /// Lease, reports the progress of a long import if `shows_progress`.
+    /// Reports to the command `takeover`, in the Lease of the hand-over, why a Lease cannot be imported. Then the step
+    /// `imported` ends. If every Lease can be imported, and `shows_progress` is true, reports the progress of a long
+    /// import.
     pub(super) fn report(&mut self, shows_progress: bool, table: &mut Table, storage: &mut Storage, now: Now) {
         if let Some(why) = self.refusal() {
-            say(table, storage, None, why, now);
+            say_refused(table, storage, why, now);
             return;
         }
         if !shows_progress {

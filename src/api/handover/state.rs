@@ -9,7 +9,7 @@ use crate::clock::Now;
 use crate::handover::{
     API_SERVICE_UID, ASKED, MESSAGE, NAME, NAMESPACE, PHASE, PROGRESS_NAME, Phase, ROUND, STEP, Step, WRITTEN,
 };
-use crate::lease::{Lease, ObjectMeta};
+use crate::lease::{Lease, ObjectMeta, StringMap};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::table::change::Change;
@@ -119,11 +119,34 @@ pub(super) fn publish(table: &mut Table, storage: &mut Storage, progress: Progre
 /// Writes a step and a message to the Lease of the hand-over. Returns whether the journal accepted the change, or the
 /// Lease already had this step and this message.
 pub(super) fn say(table: &mut Table, storage: &mut Storage, step: Option<Step>, message: &str, now: Now) -> bool {
+    annotate(table, storage, message, now, |annotations| {
+        if let Some(step) = step {
+            annotations.insert(STEP.into(), step.name().into());
+        }
+    })
+}
+
+/// Writes to the Lease of the hand-over why a built-in Lease cannot be imported. Also removes the step there. Without
+/// the step [`Step::Imported`], the command `takeover` does not replace the APIService.
+pub(super) fn say_refused(table: &mut Table, storage: &mut Storage, why: &str, now: Now) {
+    annotate(table, storage, why, now, |annotations| {
+        let others = annotations.iter().filter(|(name, _)| *name != STEP);
+        *annotations = others.map(|(name, value)| (name.into(), value.into())).collect();
+    });
+}
+
+/// Writes a message to the Lease of the hand-over. Also changes its other annotations by `change`. Returns whether the
+/// journal accepted the write, or the write would change nothing.
+fn annotate(
+    table: &mut Table,
+    storage: &mut Storage,
+    message: &str,
+    now: Now,
+    change: impl FnOnce(&mut StringMap),
+) -> bool {
     let Some((slot, object)) = table.find(NAMESPACE, NAME) else { return false };
     let mut lease = object.lease().into_owned();
-    if let Some(step) = step {
-        lease.metadata.annotations.insert(STEP.into(), step.name().into());
-    }
+    change(&mut lease.metadata.annotations);
     lease.metadata.annotations.insert(MESSAGE.into(), message.into());
     if lease == *object.lease() {
         return true;

@@ -372,8 +372,8 @@ impl Worker {
                 }
                 // The commands `takeover` and `rollback` do not wait for a check of the APIService, so they need no
                 // message. A message would also renew the Lease of the hand-over. The worker would then feed renewals
-                // again, as after a takeover.
-                if purpose != Purpose::Look {
+                // again, as after a takeover. A message that says why a Lease cannot be imported stays.
+                if purpose != Purpose::Look && self.imports.refusal().is_none() {
                     say(table, storage, None, &why, now);
                 }
             }

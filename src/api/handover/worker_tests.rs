@@ -8,7 +8,9 @@ use crate::api::storage::Storage;
 use crate::clock::Now;
 use crate::codec::json::Decoder;
 use crate::etcd::built_in::{BuiltInCommand, BuiltInEvent, BuiltInPort, Wanted};
-use crate::handover::{API_SERVICE_UID, NAME, NAMESPACE, PROGRESS_NAME, Phase, ReadLeases, STEP, Step, StoredLease};
+use crate::handover::{
+    API_SERVICE_UID, MESSAGE, NAME, NAMESPACE, PROGRESS_NAME, Phase, ReadLeases, STEP, Step, StoredLease,
+};
 use crate::lease::Lease;
 use crate::resource::ResourceVersion;
 use crate::table::Table;
@@ -206,6 +208,37 @@ fn rounds_continue_while_a_lease_cannot_be_imported() {
         assert!(rig.table.find("n", "l0000").is_none(), "{phase}: nobody renews an older state");
         assert_eq!(rig.annotation(STEP), None, "{phase}");
     }
+}
+
+/// Goal: the step `imported` ends once a Lease can no longer be imported, and begins again once every Lease can be
+/// imported. Meanwhile, the message is why the Lease cannot be imported, even if a command fails.
+#[test]
+fn the_step_imported_ends_while_a_lease_cannot_be_imported() {
+    let mut rig = Rig::new(0);
+    rig.ask_for(Phase::Import, None);
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.answer_empty();
+    assert_eq!(rig.turn(1), None);
+    assert_eq!(rig.annotation(STEP).as_deref(), Some("imported"));
+    rig.state.step = Some(Step::Imported);
+    assert_eq!(rig.turn(1_000), READ);
+    let encrypted = StoredLease { revision: 42, value: b"k8s:enc:x".to_vec() };
+    rig.answer(BuiltInEvent::Read { leases: [("n/a".to_owned(), Some(encrypted))].into(), is_complete: false });
+    assert_eq!(rig.turn(1), None);
+    assert_eq!(rig.annotation(STEP), None);
+    assert_eq!(rig.annotation(MESSAGE).as_deref(), Some("n/a is encrypted at rest"));
+    // The round after the refusal is complete.
+    (rig.state.step, rig.state.progress.round) = (None, 1);
+    assert_eq!(rig.turn(1), None);
+    assert_eq!(rig.turn(1_000), READ);
+    rig.answer_failed();
+    let before = rig.table.version();
+    assert_eq!(rig.turn(1), None);
+    assert_eq!(rig.table.version(), before, "the failure replaces no message");
+    assert_eq!(rig.turn(1_000), READ_ALL);
+    rig.answer_empty();
+    assert_eq!(rig.turn(1), None);
+    assert_eq!(rig.annotation(STEP).as_deref(), Some("imported"));
 }
 
 /// Goal: built-in storage keeps the newest state of a Lease that changes while all Leases are encoded. Method: the
