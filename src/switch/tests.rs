@@ -5,15 +5,15 @@ use super::clients::{Clients, Server};
 use super::lease::Lease;
 use super::live::{await_stores, unconfirmed};
 use super::phase::{Claim, Handover};
-use super::policy::await_effect;
+use super::policy::{Installed, await_effect};
 use super::rollback::{end_incomplete, tell_given_back};
-use super::takeover::{read_api_service, register};
-use super::without_etcd::TOO_LATE;
+use super::takeover::{check_imported, read_api_service, register};
+use super::without_etcd::{TOO_LATE, hold};
 use super::{
     AUTOMANAGED, CONFLICT, NOT_FOUND, Report, await_local, await_switch, make_local, make_local_if_registered,
     names_service, replace_api_service,
 };
-use crate::handover::{ASKED, MESSAGE, PHASE, Phase, STEP, Step};
+use crate::handover::{ASKED, MESSAGE, NAME, PHASE, Phase, STEP, Step};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::PostParams;
 use serde_json::{Value, json};
@@ -303,6 +303,42 @@ fn a_rollback_that_has_lost_its_policy_is_too_late() {
     assert_eq!(outcome("not-ours", false), (Ok(()), 0), "a complete rollback");
 }
 
+/// Goal: a rollback without etcd that fails keeps its policy if the APIService is local, unless the replicas know that.
+#[test]
+fn a_rollback_that_fails_beside_a_local_api_service_keeps_its_policy() {
+    let outcome = |step: &'static str| {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&writes);
+        let server = serve(move |request| {
+            if request.contains("/apiservices/") {
+                return Some((200, json!(local())));
+            }
+            if request.contains("/validatingadmissionpolicies/") {
+                return missing();
+            }
+            if request.starts_with("PUT") {
+                counted.fetch_add(1, Ordering::SeqCst);
+                return Some((500, json!("refused")));
+            }
+            Some((200, json!({"metadata": {"uid": "u", "annotations": {PHASE: "serve", STEP: step, ASKED: "ours"}}})))
+        });
+        let mut say = |_: &str| {};
+        let held = run(async {
+            let clients = Clients::without_tls(&server, &server);
+            let policy = Installed::with_left("7", Duration::from_secs(60));
+            let mut claim = Claim::of(&Handover { asked: "ours".to_owned(), ..Handover::default() });
+            hold(&clients, &policy, Duration::from_secs(15), &mut claim, &mut Report::new(&mut say)).await
+        });
+        (held.expect_err("not held").to_string(), writes.load(Ordering::SeqCst))
+    };
+    let (error, writes) = outcome("serving");
+    assert!(error.starts_with("the rollback is incomplete: run it again at once: "), "{error}");
+    assert_eq!(writes, 1, "only the request to stop all writes");
+    let (error, writes) = outcome("not-ours");
+    assert!(error.starts_with("somebody has made the APIService local"), "{error}");
+    assert_eq!(writes, 0);
+}
+
 #[test]
 fn replicas_that_do_not_confirm_a_phase_are_named() {
     let identity = |name: &str, asked: &str| {
@@ -385,4 +421,39 @@ fn the_replicas_must_have_current_copies_of_the_leases_that_kube_apiserver_serve
     assert_eq!(outcome(present(), Some(lease("u", 6))), Ok(()), "renewed meanwhile");
     assert_eq!(outcome(None, None), Ok(()), "deleted meanwhile");
     assert_eq!(outcome(Some(lease("v", 3)), Some(lease("v", 3))), Ok(()), "created again meanwhile");
+}
+
+/// Goal: just before `takeover` replaces the APIService, a Lease that the replicas cannot import makes it fail, and the
+/// replicas' reason explains a missing copy.
+#[test]
+fn a_lease_that_can_no_longer_be_imported_ends_a_takeover() {
+    const COPIED: &str = "1 Leases are here";
+    let outcome = |served: Option<Value>, step: &'static str, message: &'static str| {
+        let apiserver = serve_lease(served.clone(), served);
+        let replica = serve(move |request| match (request.contains(NAME), request.contains("/leases/")) {
+            (true, _) => {
+                let annotations = json!({PHASE: "import", STEP: step, MESSAGE: message, ASKED: "ours"});
+                Some((200, json!({"metadata": {"uid": "u", "annotations": annotations}})))
+            }
+            (false, true) => missing(),
+            (false, false) => {
+                let (kind, version) = ("LeaseList", "coordination.k8s.io/v1");
+                Some((200, json!({"kind": kind, "apiVersion": version, "metadata": {}, "items": []})))
+            }
+        });
+        run(async {
+            let clients = Clients::without_tls(&apiserver, &replica);
+            let mut claim = Claim::of(&Handover { asked: "ours".to_owned(), ..Handover::default() });
+            check_imported(&clients, &mut claim, COPIED, Duration::ZERO).await
+        })
+        .map_err(|error| error.to_string())
+    };
+    let refused = "n/l is encrypted at rest";
+    for served in [None, Some(lease("u", 5))] {
+        assert_eq!(outcome(served, "", refused), Err(refused.to_owned()));
+    }
+    assert_eq!(outcome(None, "imported", COPIED), Ok(()));
+    let missing_copy = |message| outcome(Some(lease("u", 5)), "imported", message).expect_err("a missing copy");
+    assert!(missing_copy(COPIED).ends_with("run the command with --without-etcd"));
+    assert!(missing_copy("no answer from etcd").ends_with("--without-etcd: no answer from etcd"));
 }

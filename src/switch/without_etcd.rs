@@ -440,8 +440,8 @@ async fn remove_policy(clients: &Clients) -> Result<(), SwitchError> {
 }
 
 /// Stops all writes of clients at this server, and returns its Leases. If that fails, makes this server accept writes
-/// again, unless another command has requested a phase.
-async fn hold(
+/// again, unless another command has requested a phase, or the APIService is local.
+pub(super) async fn hold(
     clients: &Clients,
     policy: &Installed,
     belief: Duration,
@@ -452,6 +452,14 @@ async fn hold(
         Ok(leases) => return Ok(leases),
         Err(why) => why,
     };
+    // A late request of an earlier rollback may have made the APIService local. kube-apiserver then serves outdated
+    // Leases, which only the policy protects. If the replicas know that the APIService is local, the built-in Leases
+    // are newer than theirs, and need no policy. Nobody can write while the command waits, so it does not wait long.
+    let present = timeout(SWITCH_MAX, clients.api_service()).await;
+    let is_local = present.is_ok_and(|present| present.is_ok_and(|service| !names_service(&service)));
+    if is_local && !Handover::seen(clients).await.is_ok_and(|seen| seen.is_given_back()) {
+        return Err(failed(RUN_AGAIN, why));
+    }
     let thawed = claim.insist_unless(clients, Phase::Serve, Some(Step::Serving), Handover::is_given_back).await;
     let serves =
         thawed.map_err(|error| failed(&format!("{why}; writes are held back until rollback is run again"), error))?;
