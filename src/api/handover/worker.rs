@@ -62,6 +62,8 @@ const FEED_MS: u64 = 200;
 /// Maximum duration of a watch that a client opened at built-in storage before a takeover, in seconds. kube-apiserver
 /// ends a watch after at most an hour, unless its `--min-request-timeout` exceeds the default of 1,800 s.
 const WATCH_SECONDS_MAX: i64 = 65 * 60;
+/// The duration [`WATCH_SECONDS_MAX`] in ms.
+pub(super) const WATCH_MS_MAX: u64 = WATCH_SECONDS_MAX.unsigned_abs() * 1_000;
 /// Maximum number of due Leases that one command to the thread of built-in storage writes.
 const FEED_LEASES_MAX: usize = 2_000;
 /// Maximum number of Leases of a complete read that one turn of the event loop compares with the table.
@@ -95,6 +97,9 @@ pub(super) struct Worker {
     stage_ms: u64,
     /// Time of the next write of due Leases to built-in storage, in ms.
     feed_ms: u64,
+    /// Time, by the monotonic clock, by which every watch from before the takeover has ended, in ms; 0 if this worker
+    /// has seen no takeover.
+    watches_end_ms: u64,
     /// Whether this replica's worker is the active one.
     is_working: bool,
     /// Number of failed commands to the thread of built-in storage since the start.
@@ -154,6 +159,7 @@ impl Worker {
             write_version: ResourceVersion::default(),
             stage_ms: 0,
             feed_ms: 0,
+            watches_end_ms: 0,
             is_working: false,
             errors: 0,
         }
@@ -508,10 +514,13 @@ impl Worker {
         }
         if (state.phase, state.step) != (Some(Phase::Serve), Some(Step::Serving)) {
             self.feed_ms = now.ms + REST_MS;
+            self.watches_end_ms = now.ms + WATCH_MS_MAX;
             return;
         }
         self.feed_ms = now.ms + FEED_MS;
-        let has_watches = state.since.is_some_and(|since| now.wall.0 < since.saturating_add(WATCH_SECONDS_MAX));
+        // Another replica's worker may have completed the takeover. Then only the wall clock shows the time since.
+        let has_watches = now.ms < self.watches_end_ms
+            || state.since.is_some_and(|since| now.wall.0 < since.saturating_add(WATCH_SECONDS_MAX));
         self.feed.take_in(table, has_watches.then_some(RENEWAL_MS), now);
         if self.feed.is_behind() {
             // The next turn reads the remaining changes. Otherwise the event log could drop changes before the feed has

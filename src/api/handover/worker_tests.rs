@@ -2,8 +2,9 @@
 //! built-in storage (kube-apiserver's own storage of Leases in etcd).
 
 use super::encode::LEASES_PER_STEP;
+use super::feed::RENEWAL_MS;
 use super::state::HandoverState;
-use super::worker::{COMPARED_PER_TURN, Worker};
+use super::worker::{COMPARED_PER_TURN, WATCH_MS_MAX, Worker};
 use crate::api::storage::Storage;
 use crate::clock::Now;
 use crate::codec::json::Decoder;
@@ -14,7 +15,8 @@ use crate::handover::{
 use crate::lease::Lease;
 use crate::resource::ResourceVersion;
 use crate::table::Table;
-use crate::timestamp::Time;
+use crate::table::object::RenewedTimes;
+use crate::timestamp::{MicroTime, Time};
 use crate::updates::UpdateSender;
 use compact_str::format_compact;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -96,6 +98,12 @@ impl Rig {
         acquired.spec.holder_identity = Some("other".into());
         let (slot, _) = self.table.find("n", name).expect("a Lease");
         self.table.replace(slot, acquired);
+    }
+
+    /// Renews the Lease `l0000` at this time.
+    fn renew(&mut self, renew_time: MicroTime) {
+        let (slot, _) = self.table.find("n", "l0000").expect("a Lease");
+        self.table.renew(slot, RenewedTimes { renew_time, managed_time: None });
     }
 }
 
@@ -257,6 +265,32 @@ fn changes_are_fed_after_the_write_of_all_leases() {
     assert!(!is_acquired(&written(command), "n/l0000"), "the version before");
     rig.answer_written();
     assert!(is_acquired(&written(rig.turn(5_000)), "n/l0000"));
+}
+
+/// Goal: after a takeover, renewals are fed for `WATCH_MS_MAX`, even if the wall clock jumps ahead. Method: by the wall
+/// clock, the takeover was long ago.
+#[test]
+fn a_jump_of_the_wall_clock_ends_no_feed_of_renewals() {
+    let mut rig = Rig::new(1);
+    rig.ask_for(Phase::Import, None);
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.ask_for(Phase::Serve, Some(Step::Serving));
+    rig.state.since = Some(-1_000_000);
+    rig.answer_empty();
+    assert_eq!(written(rig.turn(1)).len(), 1, "the feed begins with all Leases");
+    rig.answer_written();
+    assert_eq!(rig.turn(1_000), READ_ALL);
+    rig.answer_empty();
+    assert_eq!(rig.turn(1), None);
+    rig.renew(MicroTime(1));
+    assert_eq!(rig.turn(500), None);
+    assert_eq!(written(rig.turn(RENEWAL_MS)).len(), 1, "the renewal");
+    rig.answer_written();
+    assert_eq!(rig.turn(WATCH_MS_MAX), LOOK);
+    rig.answer(BuiltInEvent::Ours { uid: "one".to_owned() });
+    rig.renew(MicroTime(2));
+    assert_eq!(rig.turn(500), None);
+    assert_eq!(rig.turn(RENEWAL_MS), LOOK, "no watch from before the takeover is open");
 }
 
 /// Goal: after somebody has deleted and recreated the APIService, a replica that starts or becomes the active one does
