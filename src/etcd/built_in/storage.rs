@@ -38,6 +38,9 @@ pub(super) struct BuiltInStorage {
     seen: HashMap<String, Seen>,
     /// Revision of the last read; 0 before the first read.
     revision: u64,
+    /// Whether `seen` contains an encrypted Lease. While this value is true, this process writes no Lease. So only a
+    /// read changes the value.
+    has_encrypted: bool,
     /// Whether the current write must end before its next transactions.
     is_canceled: Arc<AtomicBool>,
 }
@@ -78,6 +81,7 @@ impl BuiltInStorage {
             client,
             seen: HashMap::new(),
             revision: 0,
+            has_encrypted: false,
             is_canceled,
         }
     }
@@ -134,6 +138,7 @@ impl BuiltInStorage {
             self.seen.remove(&key);
             leases.insert(key, None);
         }
+        self.has_encrypted = self.seen.values().any(|seen| seen.is_encrypted);
         self.revision = revision.cast_unsigned();
         Ok(BuiltInEvent::Read { leases, is_complete })
     }
@@ -201,7 +206,7 @@ impl BuiltInStorage {
         if self.revision == 0 {
             self.read(true).await?;
         }
-        if self.seen.values().any(|seen| seen.is_encrypted) {
+        if self.has_encrypted {
             let why = "built-in Leases are encrypted at rest, and this server would write them without encryption";
             return Err(Failure::Refused(Status::failed_precondition(why)));
         }
