@@ -13,7 +13,7 @@
 //! ```text
 //!   takeover   import ─► imported ─► serve ─► serving             APIService names the Service after `imported`
 //!   undo       undo   ─► written back                             cancels an incomplete takeover
-//!   rollback   freeze ─► written back                             then the APIService names no Service again
+//!   rollback   freeze ─► written back ─► not ours                 APIService is local after `written back`
 //! ```
 //!
 //! Without access to the cluster's etcd, the replicas cannot write to built-in storage. Then the command restricts
