@@ -190,12 +190,7 @@ impl Run {
         self.gate.close();
         self.collect(Nanos::MAX);
         self.end_epoch(one.server.store_line())?;
-        // A run without an acknowledged write proves nothing, since a server that accepts no write cannot lose one.
-        // Only an interrupted run may be too short for an acknowledgement.
-        if self.gate.last_write() == 0 && !self.interrupted.load(Ordering::Relaxed) {
-            let (refused, unknown) = (self.summary.refused_text(), self.summary.unknown);
-            return Err(format!("no write of a client was acknowledged; refused: {refused}; unknown: {unknown}"));
-        }
+        self.check_acknowledged()?;
         self.write_sentinels()
     }
 
@@ -205,7 +200,9 @@ impl Run {
         let epochs = (self.args.operations / OPERATIONS_PER_EPOCH).clamp(1, EPOCHS_MAX);
         for epoch in 1..=epochs {
             self.gate.open();
+            let opened = self.gate.now();
             while !self.is_over() && self.gate.operations() < self.args.operations * epoch / epochs {
+                self.gate.check_writes(opened, plan::SILENCE_MAX)?;
                 let (progress, gate) = (&self.progress, &self.gate);
                 let faults = replicas.faults.values().sum::<u64>();
                 let faults = u32::try_from(faults).unwrap_or(u32::MAX);
@@ -229,7 +226,18 @@ impl Run {
         self.summary.starts.append(&mut replicas.starts);
         self.summary.leaders_lost.append(&mut replicas.leaders_lost);
         self.summary.faults = replicas.faults.clone();
+        self.check_acknowledged()?;
         self.write_sentinels()
+    }
+
+    /// Checks that a client has received the acknowledgement of a write. A run without one proves nothing, since a
+    /// server that accepts no write cannot lose one. Only an interrupted run may be too short for an acknowledgement.
+    fn check_acknowledged(&self) -> Result<(), String> {
+        if self.gate.last_write() > 0 || self.interrupted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let (refused, unknown) = (self.summary.refused_text(), self.summary.unknown);
+        Err(format!("no write of a client was acknowledged; refused: {refused}; unknown: {unknown}"))
     }
 
     fn is_over(&self) -> bool {
