@@ -1,6 +1,6 @@
-//! The time. A turn of the event loop reads the clock once, after the poll, and passes the time to all code of the
-//! turn. So all decisions of a turn use the same time. Code that limits the duration of a turn reads the clock again
-//! (`server`, `schedule::Pace`).
+//! The clock. Each turn (one pass) of the event loop reads it once, after the poll, and passes the time to all code of
+//! the turn. So all decisions of a turn use the same time. Code that limits the duration of a turn reads the clock
+//! again (`server`, `schedule::Pace`).
 
 use crate::limits::TOLD_AGAIN_MS;
 use crate::timestamp::{Time, civil_from_days};
@@ -59,8 +59,8 @@ impl RareWarning {
     }
 }
 
-/// Returns the wall-clock time in µs since the Unix epoch. The first `resourceVersion` of an empty table is such a
-/// time.
+/// Returns the wall-clock time in µs since the Unix epoch. A new lease table takes such a time as its first
+/// `resourceVersion`.
 #[must_use]
 pub fn wall_micros() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Feature gates. The operator switches a feature of kube-apiserver on or off by the name of its gate. The features in
-//! this module are off by default.
+//! Feature gates: the operator switches features of this server on or off, by kube-apiserver's names for them. The
+//! features in this module are off by default.
 
 /// The feature gates, with kube-apiserver's names and defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

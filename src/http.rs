@@ -51,8 +51,8 @@ pub fn is_token_byte(byte: u8) -> bool {
 
 /// Whether `target` is allowed as a request target. Spaces and control characters are refused, since they would end the
 /// target in an HTTP/1.1 request line. Each `%` in the path must begin an escape (RFC 3986 §2.1). Escapes in the query
-/// are not checked here, since Go does not refuse invalid ones: it drops them when it parses the query. Bytes beyond
-/// ASCII are accepted.
+/// are not checked here, since Go does not refuse a query with an invalid escape: it drops only the parameter with the
+/// escape. Bytes beyond ASCII are accepted.
 #[must_use]
 pub fn is_target_well(target: &[u8]) -> bool {
     // Checks all bytes without a branch for each byte.

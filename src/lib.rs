@@ -1,5 +1,5 @@
-//! A Kubernetes API server for one resource, `leases.coordination.k8s.io`: one thread, one event loop, one table in
-//! memory.
+//! A Kubernetes API server for one resource, `leases.coordination.k8s.io`. One thread with an event loop serves all
+//! requests from a table in memory.
 //!
 //! `docs/architecture.md` shows the path of a request, the job of each module, and the layers of dependencies. The
 //! protocol modules (HTTP, HPACK, TLS) do not depend on the API. The API does not depend on the protocol modules.

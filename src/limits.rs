@@ -47,8 +47,8 @@ pub const DOCUMENT_DEPTH_MAX: usize = 127;
 pub const PATCH_VALUES_MAX: usize = 64 * 1024;
 
 /// Maximum number of values in the changed `managedFields` entries of a request, including values inside the keys of
-/// `fieldsV1`. A `managedFields` list with more values is treated as unreadable. The reason: each value is parsed,
-/// sorted and written again, which takes almost a microsecond.
+/// `fieldsV1`. A `managedFields` list with more values is ignored like a malformed list, and the stored list stays in
+/// effect. The reason: each value is parsed, sorted and written again, which takes almost a microsecond.
 pub const MANAGED_FIELDS_VALUES_MAX: usize = 64 * 1024;
 
 /// Maximum bytes of a Lease in protobuf; a write whose result is longer gets 500. etcd limits a request to 1.5 MiB
@@ -66,10 +66,10 @@ pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 pub const METADATA_ENTRIES_MAX: usize = 1_000;
 
 /// Minimum bytes that a Lease counts towards the quota, apart from its entries: labels, annotations, owners and
-/// finalizers. The bytes of the entries are added. In the cluster's own namespaces, this number is an allowance
-/// instead: the entries count only above it, and so does the rest of the Lease. The rest stays below this number up to
-/// about two thousand characters, since a character may take seven bytes of memory. An ordinary Lease has a few hundred
-/// characters.
+/// finalizers. The bytes of the entries are added. In the namespaces `kube-system` and `kube-node-lease`, this number
+/// is an allowance instead: the entries count only with their bytes above it, and the rest of the Lease likewise. A
+/// character may take seven bytes of memory. So the rest of a Lease stays below this number up to about two thousand
+/// characters. An ordinary Lease has a few hundred characters.
 pub const METERED_BYTES_MIN: usize = 16 * 1024;
 
 /// Maximum bytes of a request body from a peer without a certificate. Such a peer may only read the health and the
@@ -96,8 +96,8 @@ pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODI
 
 /// Maximum number of claims (`api::reclaim`). After a switch to this server, a lock (a Lease with a holder) may be
 /// missing. A claim lets the former holder create the missing lock, while all other clients wait. Each claim takes
-/// about twenty bytes. Above this number, only holders in the cluster's own namespaces get a claim, and other holders
-/// wait like any client. A cluster has about a hundred locks.
+/// about twenty bytes. Above this number, only holders in the namespaces `kube-system` and `kube-node-lease` get a
+/// claim. Other holders wait like any client. A cluster has about a hundred locks.
 pub const CLAIMS_MAX: usize = 64 * 1024;
 
 /// Maximum number of intermediate certificates that a client may send. Anybody can make certificates with the name of a
@@ -112,14 +112,14 @@ pub const CHAIN_BYTES_MAX: usize = 16 * 1024;
 
 // ---- A turn of the event loop: the share of each kind of work ----
 
-/// Maximum number of events that one poll returns. A turn sends its responses after it has served the connections of
-/// these events, new connections, and connections left from the last turn.
+/// Maximum number of events that one poll returns. A turn sends its responses only after it has served the connections
+/// of these events, new connections, and connections left from the last turn. So a larger number would delay responses.
 pub const EVENTS_PER_TURN: usize = 256;
 
-/// Maximum number of connections that run in one turn, and of further connections that get watch events. The turn ends
-/// with one write to the socket of each of these connections, which takes some ten microseconds. Further connections
-/// wait for the next turn. Without this limit, ten thousand answers to one batch of the journal stop the event loop for
-/// a tenth of a second.
+/// Maximum number of connections that run in one turn. As many other connections may get watch events in the same turn.
+/// The turn ends with one write to the socket of each of these connections, which takes some ten microseconds. All
+/// remaining connections wait for the next turn. Without this limit, ten thousand answers to one batch of the journal
+/// stop the event loop for a tenth of a second.
 pub const CONNECTIONS_PER_TURN: usize = 256;
 
 /// Maximum number of connections in one turn that run only because the server verifies the certificates of all peers
@@ -143,8 +143,8 @@ pub const ACCEPTS_PER_TURN: usize = 256;
 pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
 
 /// Bytes read in one turn from one connection of a peer without a certificate, after which the next connection is
-/// served. The requests of such a peer are short. A connection whose bytes contain no request counts as slow, see the
-/// description of a turn in docs/architecture.md.
+/// served. The requests of such a peer are short. A connection whose bytes contain no request counts as slow: at most
+/// one slow connection runs in a turn (see the description of a turn in docs/architecture.md).
 pub const ANONYMOUS_READ_BYTES_PER_TURN: usize = 4 * 1024;
 
 /// Bytes read from all connections between two reads of the clock. Reading these bytes takes a quarter of a
@@ -159,8 +159,8 @@ pub const REQUESTS_PER_TURN: usize = 128;
 /// that are left come first in the next turn. A turn with only renewals serves about eight hundred renewals.
 pub const REQUEST_US_PER_TURN: u64 = 2_000;
 
-/// Number of plain requests between two reads of the clock. Serving this number of plain requests takes about twenty
-/// microseconds.
+/// Number of plain requests ([`PLAIN_REQUEST_BYTES_MAX`]) between two reads of the clock. Serving this number of plain
+/// requests takes about twenty microseconds.
 pub const REQUESTS_PER_CLOCK: u32 = 8;
 
 /// Maximum bytes of the body, and of the response, of a plain request. A plain request reads or updates one Lease. The
@@ -170,7 +170,7 @@ pub const REQUESTS_PER_CLOCK: u32 = 8;
 pub const PLAIN_REQUEST_BYTES_MAX: usize = 16 * 1024;
 
 /// Minimum size of a large Lease, in bytes of its texts and of the elements of its lists and maps. A request for a
-/// large Lease takes a tenth of a millisecond or more.
+/// large Lease takes a tenth of a millisecond or more. In HTTP/2, it waits in the queue of long requests.
 pub const LARGE_LEASE_BYTES_MIN: usize = 64 * 1024;
 
 /// Time budget for steps of TLS handshakes in a turn, in µs. The last step may exceed the budget. A step takes a few
@@ -206,14 +206,16 @@ pub const FAN_OUT_US_PER_TURN: u64 = 500;
 /// purpose.
 pub const FAN_OUT_LOOKS_PER_CLOCK: u64 = 1024;
 
-/// Time budget in a turn for freeing states of Leases left over from lists and watches that have ended, in µs. One of
-/// them may have held the last handle to the state of a deleted Lease. Freeing such a state takes almost a microsecond.
+/// Time budget in a turn for freeing old states of Leases, in µs. A list or a watch may hold the last handle to an old
+/// state, such as that of a deleted Lease. The state is freed after the list or watch has ended. Freeing one state
+/// takes almost a microsecond.
 pub const DISCARD_US_PER_TURN: u64 = 250;
 
 // ---- Output: bytes that wait to be sent, and their memory ----
 
 /// Maximum bytes of each text in a `Status`, and of all causes in a `Status` together. An error may quote the refused
-/// value in four places, and JSON may need six bytes for one byte.
+/// value in four places, and JSON may need six bytes for one byte. So without this limit, the error about a value of 3
+/// MiB could have 72 MiB.
 pub const STATUS_TEXT_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes of output queued on a connection above which the server adds no output. It then serves no request, writes no
@@ -335,15 +337,15 @@ pub const STATES_DISCARDED_PER_STEP: usize = 64;
 /// watches with initial events, and all requests that collect states before they respond.
 pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 
-/// Bytes of long Leases that the table has replaced or deleted, and that running lists still hold, above which writes
-/// are limited. A Lease is long if it takes more than [`METERED_BYTES_MIN`] bytes of memory. The memory of the event
-/// log is added to this number. Above the sum, a write that replaces a long Lease, or results in a long Lease, gets
-/// 429.
+/// Maximum bytes of long Leases that the table has replaced or deleted, and that may still be in memory because running
+/// lists or the event log hold them. The bytes of the event log are added to this maximum. Above the sum, a write that
+/// replaces a long Lease, or results in a long Lease, gets 429. A Lease is long if it takes more than
+/// [`METERED_BYTES_MIN`] bytes of memory.
 pub const OUTLIVED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Number of replaced or deleted long Leases that a write checks again at once while the limit [`OUTLIVED_BYTES_MAX`]
-/// is exceeded. A Lease that no list holds any more then no longer counts. The write checks as many again if at least
-/// one of them no longer counts.
+/// Number of replaced or deleted long Leases that a write checks at once while the limit [`OUTLIVED_BYTES_MAX`] is
+/// exceeded. The check stops counting each Lease that was freed meanwhile. If it finds at least one such Lease, and the
+/// limit is still exceeded, the write checks as many again.
 pub const OUTLIVED_SWEPT_AT_ONCE: usize = 256;
 
 // ---- Waiting: requests that cannot get a response yet ----
@@ -351,11 +353,11 @@ pub const OUTLIVED_SWEPT_AT_ONCE: usize = 256;
 /// Maximum number of requests on all connections that wait for the change of the same Lease by another request. Further
 /// requests get 429.
 ///
-/// The bytes of waiting requests are limited too. On an HTTP/2 connection, they may hold as many bytes as its unserved
-/// requests ([`CONNECTION_BODIES_MAX`], [`RECEIVED_BYTES_LOW`]). A request whose body takes more than half of the bytes
-/// that are still free gets 429. So small requests find room beside large ones. The head counts with the body if it is
-/// above [`FIELD_LIST_BYTES_MAX`](crate::http2::limits::FIELD_LIST_BYTES_MAX). Requests of a front proxy that have long
-/// heads and no body may hold only a quarter of the bytes.
+/// The bytes of waiting requests are limited too. On an HTTP/2 connection, their limit is that of the connection's
+/// unserved requests ([`CONNECTION_BODIES_MAX`], [`RECEIVED_BYTES_LOW`]). A request whose body takes more than half of
+/// the bytes that are still free gets 429. So small requests find room beside large ones. The head counts with the body
+/// if it is above [`FIELD_LIST_BYTES_MAX`](crate::http2::limits::FIELD_LIST_BYTES_MAX). Requests of a front proxy that
+/// have long heads and no body may hold only a quarter of the bytes.
 pub const WAITING_FOR_KEY_MAX: usize = 4_096;
 
 /// Maximum number of requests on all connections that wait until this replica has applied the newest changes of other
@@ -372,10 +374,10 @@ pub const WRITE_ATTEMPTS_MAX: u32 = 8;
 
 // ---- Time: deadlines and intervals ----
 
-/// Time for a peer to present a certificate before its connection may be closed at the connection limit in favour of
-/// another connection, in ms. This is enough for the round trips of a handshake. If a peer floods the port with
-/// connections, the server can close each of them after this time. So within this time, other peers can replace all
-/// connections of such a peer.
+/// Time that each peer gets to present a certificate, in ms. At the connection limit, the server then closes the
+/// connection of the oldest peer without a certificate, in favour of a new connection. The time is enough for the round
+/// trips of a handshake. If a peer floods the port with connections, the server can close each of them after this time.
+/// So other peers soon get in.
 pub const ANONYMOUS_MS_MIN: u64 = 500;
 
 /// Time for a TLS handshake, and for each request head from its first byte, in ms. In HTTP/2, each frame of a head gets
@@ -447,13 +449,13 @@ pub const ACCEPT_PAUSE_MS: u64 = 100;
 /// Minimum interval between two log lines of a warning that peers can cause, in ms.
 pub const TOLD_AGAIN_MS: u64 = 60_000;
 
-/// Time from the moment at which a replica is no longer current until it sends its clients to other replicas, in ms. A
-/// table is current for 5 s after its last contact with etcd. So leaders, whose renew deadline is 10 s, reach another
-/// replica in time.
+/// Time from the moment at which a replica is no longer current until it closes its connections, so that clients
+/// connect to other replicas, in ms. A replica is current for 5 s after its last contact with etcd. So leaders, whose
+/// renew deadline is 10 s, reach another replica in time.
 pub const MOVE_AFTER_MS: u64 = 3_000;
 
-/// Interval at which a replica that stays cut off from etcd sends its clients to other replicas again, in ms. A client
-/// may have connected to this replica anew, before the cluster stopped routing connections to it.
+/// Interval at which a replica that stays cut off from etcd closes its connections again, in ms. A client may have
+/// connected to this replica anew, before the cluster stopped routing connections to it.
 pub const MOVE_EVERY_MS: u64 = 30_000;
 
 /// Longest time that an orderly stop waits for requests in flight, in ms. If some connections still wait for their

@@ -7,12 +7,12 @@ use std::fmt;
 pub const GROUP: &str = "coordination.k8s.io";
 /// The preferred version of [`GROUP`].
 pub const VERSION: &str = "v1";
-/// API group of the canary. Before it moves the Leases, the command `takeover` creates an APIService for this group for
-/// a moment. By this APIService, the command finds out whether each kube-apiserver can forward requests to this server.
+/// API group of the canary, a test APIService. The command `takeover` creates the canary for a moment before it moves
+/// the Leases. By it, the command finds out whether each kube-apiserver can forward requests to this server.
 pub const CANARY_GROUP: &str = "canary.coordination-apiserver.io";
-/// Group and version of the canary, as in `apiVersion`.
+/// `apiVersion` of [`CANARY_GROUP`]: group and version.
 pub const CANARY_API_VERSION: &str = "canary.coordination-apiserver.io/v1";
-/// `apiVersion` of the objects: group and version.
+/// `apiVersion` of Leases in the preferred version: group and version.
 pub const API_VERSION: &str = "coordination.k8s.io/v1";
 /// `kind` of the resource.
 pub const KIND: &str = "Lease";
@@ -24,9 +24,9 @@ pub const RESOURCE: &str = "leases";
 /// Namespace of the nodes' heartbeats.
 pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// Namespaces of the cluster itself. Usually only components of the cluster may write there. So a Lease in these
-/// namespaces counts towards the quota only with its bytes above `limits::METERED_BYTES_MIN`, which ordinary Leases do
-/// not exceed.
+/// Namespaces of the cluster itself. Usually only components of the cluster may write there. So an ordinary Lease in
+/// these namespaces does not count towards the quota of `--lease-quota-bytes`. A larger Lease counts only in part
+/// (`limits::METERED_BYTES_MIN`).
 pub const CLUSTER_NAMESPACES: [&str; 2] = [NODE_LEASE_NAMESPACE, "kube-system"];
 
 /// Splits `apiVersion` into group and version. Returns `None` if `apiVersion` contains two slashes.

@@ -77,13 +77,13 @@ impl<'a> VersionedRoute<'a> {
 pub enum Route<'a> {
     /// `/apis`
     ApiGroups {
-        /// Whether the path has a trailing slash. In kube-apiserver a different handler serves `/apis/`, and has no
-        /// aggregated document.
+        /// Whether the path has a trailing slash. In kube-apiserver a different handler serves `/apis/`, and does not
+        /// offer aggregated discovery.
         has_slash: bool,
     },
     /// `/apis/coordination.k8s.io`
     ApiGroup,
-    /// `/apis/coordination.k8s.io/v1`
+    /// `/apis/coordination.k8s.io/v1`, and the same path with another served version.
     ApiResources(ApiVersion),
     /// `/apis/canary.coordination-apiserver.io/v1`: an API without resources, for the checks of the command `takeover`.
     Canary,
@@ -91,7 +91,8 @@ pub enum Route<'a> {
     LegacyApi,
     /// `/healthz`, `/livez`, `/readyz`: all checks of a probe.
     Health(Probe),
-    /// One check, below a probe's path. The response contains the reason for a failure, so this route is not public.
+    /// One check, below a probe's path. The response contains the reason for a failure. So clients without a
+    /// certificate may not request it.
     HealthCheck {
         /// The probe to which the check belongs.
         probe: Probe,
@@ -115,7 +116,7 @@ pub enum Route<'a> {
     OpenApiV2,
     /// `/openapi/v3`
     OpenApiIndex,
-    /// `/openapi/v3/apis/coordination.k8s.io/v1`
+    /// `/openapi/v3/apis/coordination.k8s.io/v1`, and the same path with another served version.
     OpenApiDocument(ApiVersion),
     /// `/version`
     Version,
@@ -144,9 +145,9 @@ impl<'a> Route<'a> {
         matches!(self, Self::AllNamespaces | Self::Lease { .. } | Self::Namespace(_) | Self::Watch { .. })
     }
 
-    /// Whether this route allows HEAD like GET. For resources and some documents, kube-apiserver registers GET but not
-    /// HEAD, so HEAD gets 405. The handlers of the routes in this list ignore the method, so HEAD gets the response to
-    /// a GET.
+    /// Whether this route allows HEAD like GET, as in kube-apiserver. kube-apiserver's handlers of the routes below
+    /// ignore the method, so HEAD gets the response to a GET. For resources and all other documents, kube-apiserver
+    /// registers only GET, so HEAD gets 405.
     #[must_use]
     pub fn takes_head(&self) -> bool {
         matches!(
@@ -181,7 +182,8 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Returns the route of a discovery document. kube-apiserver's router for these paths allows a trailing slash.
+    /// Returns the route of a discovery document, of an OpenAPI document or of `/version`. Allows a trailing slash, as
+    /// kube-apiserver's router does, except in the path of an OpenAPI document.
     fn of_discovery(path: &str) -> Option<Self> {
         let version = |name: &str| ApiVersion::ALL.into_iter().find(|served| served.group_version() == name);
         match path.strip_suffix('/').unwrap_or(path) {

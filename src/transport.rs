@@ -317,8 +317,8 @@ impl Output {
             self.data.clear();
         }
         if self.start > 0 {
-            // Moves the unsent bytes to the front, so that the buffer contains only unsent bytes. A partly sent output
-            // is rarely large.
+            // Moves the unsent bytes to the front, so that the buffer contains only unsent bytes. This rarely takes
+            // long, since a partly sent output is rarely large.
             self.data.drain(..self.start);
             self.start = 0;
         }

@@ -243,8 +243,8 @@ fn a_list_of_one_name_has_no_pages() {
     assert_eq!(rest.expect_status(200, "the rest, by name").json()["items"], json!([]));
 }
 
-/// After a rollback to kube-apiserver, clients continue their lists there, with tokens of this server. kube-apiserver
-/// adds the namespace of the request to the name in such a token.
+/// After a rollback, clients continue their lists at kube-apiserver, with tokens of this server. kube-apiserver puts
+/// the namespace of the request before the name in a token. So this server's tokens must omit the namespace.
 #[test]
 fn a_continue_token_of_one_namespace_omits_the_namespace() {
     for namespace in ["token-one", "token-two"] {
@@ -477,8 +477,8 @@ fn a_lease_whose_managers_make_it_too_long_is_stored_without_them() {
         (&Value::Null, &json!("b"))
     );
 
-    // The managers make the Lease too long, so the server drops them. Without managers, the update equals the stored
-    // Lease and changes nothing.
+    // With these `managedFields`, the Lease would be too long, so the server drops them. Without them, the update
+    // equals the stored Lease and changes nothing.
     body = patched.clone();
     body["metadata"]["managedFields"] = managers.clone();
     assert_eq!(call("PUT", &path, &body.to_string()).expect_status(200, "PUT").json(), patched);

@@ -108,7 +108,8 @@ fn an_old_openapi_hash_does_not_redirect_the_front_proxy() {
     call(&mut admin, "GET", &old, "", &[]).expect_status(301, "directly");
 }
 
-/// kube-apiserver forwards a 100 to its client, and then changes the status of the final response to 200.
+/// If this server sent a 100, kube-apiserver would forward it. kube-apiserver would then change the status of the final
+/// response to 200. So the client could take an error for a success.
 #[test]
 fn the_front_proxy_gets_no_100_continue() {
     let aggregated = Aggregated::start();
@@ -147,7 +148,8 @@ fn an_upgrade_through_the_front_proxy_is_refused() {
     call(&mut admin, "POST", &target, &body, &upgrade).expect_status(201, "a direct client");
 }
 
-/// kube-apiserver adds `Cache-Control: no-cache, private` to the responses that it forwards.
+/// kube-apiserver itself adds `Cache-Control: no-cache, private` to each response, also to those that it forwards. So
+/// this server need not send the field to a front proxy.
 #[test]
 fn the_front_proxy_gets_no_cache_control_that_it_adds_itself() {
     let aggregated = Aggregated::start();
@@ -271,7 +273,8 @@ fn a_connection_that_became_anonymous_is_evicted_for_a_new_one() {
     only.expect_closed();
 }
 
-/// The peer of a watch sends no request after the withdrawal of its authority. One turn rechecks only some connections.
+/// Goal: the server also notices the withdrawal of an authority on connections that send no further request, such as
+/// those of watches. One turn of the event loop rechecks only some connections, so this test opens more.
 #[test]
 fn watches_of_a_withdrawn_authority_are_evicted_for_new_connections() {
     const WATCHES: usize = RECHECKED_PER_TURN + 2;
@@ -294,7 +297,8 @@ fn watches_of_a_withdrawn_authority_are_evicted_for_new_connections() {
     watches.iter_mut().for_each(Client::expect_closed);
 }
 
-/// The peer of a watch sends no request after its certificate has expired.
+/// Goal: the server also notices an expired certificate on a connection that sends no further request, such as that of
+/// a watch.
 #[test]
 fn a_watch_with_an_expired_certificate_is_evicted_for_a_new_connection() {
     let aggregated = Aggregated::start_with(Config { max_connections: 1, ..Config::default() });

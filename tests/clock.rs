@@ -1,5 +1,5 @@
-//! A wall clock that jumps to before 1970 while the server runs. A small library in C is preloaded into the process and
-//! moves the clock.
+//! The server keeps running if the wall clock jumps to before 1970. To move the clock, the test preloads a small
+//! library in C into the server's process.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]

@@ -68,7 +68,7 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
     }
     assert_eq!(names(&server.client().call("GET", &target, "").json()).len(), 4);
 
-    // These requests accept only a Table. As for other such requests, the error is no Table but indented JSON.
+    // These requests accept only a Table. An error is never a Table, so the client gets the error as indented JSON.
     for accept in ["application/json;as=Table;v=v1;g=meta.k8s.io", "application/yaml;as=Table;v=v1;g=meta.k8s.io"] {
         let refused = server.client().call_with("DELETE", &target, &format!("Accept: {accept}\r\n"), &body);
         let refused = refused.expect_failure(409, "Conflict", accept);
@@ -160,8 +160,9 @@ fn a_limited_deletion_continues_with_its_token() {
     assert_eq!((names(&deleted).len(), deleted["metadata"].get("continue")), (4, None));
 }
 
-/// Two collections. The deletion of 640 small Leases makes more events than the event log keeps. The deletion of 40
-/// large Leases makes events with more bytes than the event log keeps.
+/// Goal: watchers receive all events of a deletion, even if the event log cannot keep all of them at once. Method: the
+/// deletion of 640 small Leases makes too many events. The deletion of 40 large Leases makes events with too many
+/// bytes.
 #[test]
 fn a_deletion_larger_than_the_event_log_reaches_every_watcher() {
     const WINDOW: usize = 64;
@@ -305,7 +306,7 @@ fn get(server: &TestServer, target: &str, accept: &str, accept_encoding: &str) -
     [http1.expect_status(200, target), http2.recv(key).expect_status(200, target)]
 }
 
-/// The field line of a client that accepts only gzip.
+/// The field line of a client that accepts gzip.
 const GZIP: &str = "Accept-Encoding: gzip\r\n";
 
 /// Returns the decoded body. The response must have the content coding gzip.

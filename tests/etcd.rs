@@ -233,7 +233,8 @@ fn pass_on(mut from: &TcpStream, mut to: &TcpStream, hangs: &AtomicBool) -> io::
     }
 }
 
-/// The connections to the etcd member stay open, so only the missing answers and events show that the member hangs.
+/// Goal: an etcd member that hangs delays a write by about a second at most. The connections to the member stay open,
+/// so only the missing answers and events show that the member hangs.
 #[test]
 fn a_hanging_member_delays_writes_by_about_a_second_at_most() {
     let Some(etcd) = Etcd::start(&[]) else { return };
@@ -266,8 +267,8 @@ fn a_replica_cut_off_from_etcd_sends_its_clients_to_others() {
         Process::start(&["--storage=etcd", "--etcd-servers", &format!("http://{}", relay.address)], FILES_MAX);
     let other = replica(&etcd);
     let created = create(&mut client(&cut_off), "a");
-    // In this time, the first replica reads the identity Lease of the other one. A replica sends its clients away only
-    // if it knows of another replica.
+    // In this time, the first replica reads the identity Lease of the other one: the Lease by which replicas know each
+    // other. A replica sends its clients away only if it knows of another replica.
     thread::sleep(Duration::from_secs(2));
     let mut kept = client(&cut_off);
     kept.call("GET", &path(NAMESPACE, "a"), "").expect_status(200, "before");
@@ -325,8 +326,8 @@ fn a_replica_behind_the_etcd_compaction_reloads() {
     let [one, other] = [replica(&etcd), replica(&etcd)];
     create(&mut client(&one), "before");
     other.signal("STOP");
-    // The restart of etcd ends the connection of the stopped (SIGSTOP) replica. So the entries of the creations below
-    // cannot wait in a buffer of its socket.
+    // The restart of etcd ends the connection of the stopped (SIGSTOP) replica. So the journal entries of the creations
+    // below cannot wait in a buffer of its socket.
     etcd.restart(Duration::ZERO);
     for at in 0..10 {
         create(&mut client(&one), &format!("l{at}"));
@@ -342,8 +343,8 @@ fn a_replica_behind_the_etcd_compaction_reloads() {
     assert_eq!(items(&one), items(&other));
 }
 
-/// An operator restores etcd from a backup: etcd starts again with an older copy of its data folder. The Leases `lost0`
-/// to `lost4` are not in the copy.
+/// Goal: if an operator restores etcd from a backup, all replicas adopt the restored state. Method: etcd starts again
+/// with an older copy of its data folder. The Leases `lost0` to `lost4` are not in the copy.
 #[test]
 fn all_replicas_adopt_the_state_of_a_restored_etcd() {
     let Some(mut etcd) = Etcd::start(&[]) else { return };
@@ -371,7 +372,8 @@ fn all_replicas_adopt_the_state_of_a_restored_etcd() {
     assert_eq!(items(&one), items(&other));
 }
 
-/// The replica must not create a new store while it runs. This store would repeat resourceVersions of the deleted one.
+/// Goal: a replica ends if somebody deletes its store. It must not create a new store while it runs, since the new
+/// store would repeat resourceVersions of the deleted one.
 #[test]
 fn a_replica_ends_when_its_store_is_deleted() {
     let Some(etcd) = Etcd::start(&[]) else { return };
@@ -385,7 +387,8 @@ fn a_replica_ends_when_its_store_is_deleted() {
     assert!(version(&after) > version(&before), "{before} {after}");
 }
 
-/// An operator copies all keys to another etcd, where they get other revisions.
+/// An operator copies all keys to another etcd. The copied keys get other revisions and versions there, so they no
+/// longer fit together. A replica must refuse such a store.
 #[test]
 fn a_store_of_copied_keys_is_refused() {
     let (Some(etcd), Some(other)) = (Etcd::start(&[]), Etcd::start(&[])) else { return };
@@ -405,7 +408,8 @@ fn a_store_of_copied_keys_is_refused() {
     assert!(line.contains("a copy of the keys") && line.contains("migrate-storage"), "{line}");
 }
 
-/// An operator deletes the entries of the journal, but no other key.
+/// Goal: a replica refuses a store that has lost writes. Method: an operator deletes the entries of the journal, but no
+/// other key.
 #[test]
 fn a_store_without_its_entries_is_refused() {
     let Some(etcd) = Etcd::start(&[]) else { return };
@@ -465,7 +469,8 @@ fn the_reservation_of_locks_begins_on_all_replicas_at_once() {
     client(&other).call("POST", &collection(NAMESPACE), lock).expect_status(201, "the reservation is over");
 }
 
-/// One replica loads the store again while both replicas reserve locks: only the former holder of a lock may create it.
+/// Goal: a replica that loads the store again still reserves locks: only the former holder of a lock may create it.
+/// Method: both replicas reserve locks, and one of them misses compacted entries and so loads the store again.
 #[test]
 fn a_reload_does_not_end_the_reservation_of_locks() {
     let Some(mut etcd) = Etcd::start(&[]) else { return };

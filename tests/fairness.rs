@@ -1,6 +1,9 @@
 //! One user attacks a real server, through the aggregator or with a certificate. The server serves all other users as
 //! before.
 //!
+//! A long response needs one of a limited number of permits, which the users share. Long responses are long lists,
+//! deletions of a collection, and watches with many initial events.
+//!
 //! Another client, the witness, renews a Lease during the attack. In a release build, 99 % of its renewals must take
 //! less than 5 ms. In a build without optimization the bound is 1 s, since other tests run on the same machine.
 
@@ -56,8 +59,9 @@ fn start_with_leases(bytes: usize) -> Aggregated {
     aggregated
 }
 
-/// Renews a node's Lease repeatedly while `attack` runs, at least 100 times. Returns the durations of the renewals and
-/// the result of `attack`.
+/// Renews a node's Lease repeatedly while `attack` runs, at least 100 times. Such a renewal changes `leaseTransitions`
+/// instead of `renewTime`, so it takes the server at least as long as a real one. Returns the durations of the renewals
+/// and the result of `attack`.
 fn renewals_during<T>(endpoint: &Endpoint, attack: impl FnOnce() -> T) -> (Vec<Duration>, T) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -195,7 +199,8 @@ fn unread_lists_lose_their_permits_to_other_users() {
     expect_prompt("unread lists of five users", times);
 }
 
-/// Attackers request lists and watches over HTTP/1.1, one on each socket, and do not read the sockets.
+/// Goal: other users get the permits of unread lists and watches over HTTP/1.1 too. Method: attackers request lists and
+/// watches, one on each socket, and do not read the sockets.
 #[test]
 fn unread_http_1_1_sockets_lose_their_permits_to_other_users() {
     // The lists are longer than the buffers of a socket. So a list that is not read cannot end.

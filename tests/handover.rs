@@ -402,7 +402,8 @@ fn a_deletion_just_before_a_crash_reaches_built_in_storage() {
     assert!(rig.built_in("b").is_some());
 }
 
-/// An operator restores the etcd of kube-apiserver from a backup: etcd starts again with an older copy of its data.
+/// Goal: if an operator restores the etcd of kube-apiserver from a backup, the server writes the changes since the
+/// backup again. Method: etcd starts again with an older copy of its data.
 #[test]
 fn a_restored_built_in_storage_gets_the_changes_since_the_backup_again() {
     let Some(mut rig) = Rig::start("disk") else { return };
@@ -488,7 +489,7 @@ fn outdated_leases_are_not_written_after_a_rollback() {
     rig.put_built_in("b", "created there", LATER);
 
     // Somebody applies an old manifest of the APIService, which names this server again, and the server starts anew.
-    // Its Leases are outdated, so it must not write them to built-in storage.
+    // This server's Leases are outdated, so it must not write them to built-in storage.
     rig.server.kill();
     rig.register(true);
     rig.server.restart();
@@ -513,7 +514,7 @@ fn an_undone_takeover_keeps_the_writes_of_both_sides() {
     rig.etcd.signal("CONT");
     eventually("written-back", || rig.step() == "written-back");
     assert!(rig.built_in("b").expect("a Lease").contains("acquired there"));
-    // The server has written the renewal to built-in storage, so the next import finds its time there.
+    // The server has written the renewal to built-in storage, so the next import finds the renewal's time there.
     rig.register(false);
     rig.reach("import", "imported");
     assert_eq!(rig.lease("a")["spec"]["renewTime"], LATE);
@@ -608,9 +609,10 @@ fn without_our_api_service_nothing_is_written() {
     assert!(rig.built_in("a").expect("a Lease").contains("\"h\""), "an empty server has not deleted it");
 }
 
-/// Goal: a Lease that etcd refuses does not make the server forget which other Leases it has written. A server that
-/// forgets them warns of another client. Method: etcd accepts no large request. While etcd is stopped, clients create a
-/// large Lease, and so many small ones that the server writes them in several transactions. The first one fails.
+/// Goal: a Lease that etcd refuses does not make the server forget which other Leases it has written. Otherwise the
+/// server would take its own writes for those of another client, and log a warning. Method: etcd accepts no large
+/// request. While etcd is stopped, clients create a large Lease, and so many small ones that the server writes them in
+/// several transactions. The first one fails.
 #[test]
 fn a_refused_lease_hides_no_written_lease() {
     let Some(rig) = Rig::start_with(&["--max-request-bytes=200000"], "memory") else { return };

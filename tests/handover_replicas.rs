@@ -39,8 +39,8 @@ fn every_replica_agrees_with_built_in_storage() {
     }
 }
 
-/// Returns the end of a replica's name: its port. The port orders replicas of one host, of which the first one copies
-/// Leases from and to built-in storage.
+/// Returns the end of a replica's name: its port. The first replica by name copies Leases from and to built-in storage.
+/// Among replicas of one host, the port decides which one is the first.
 fn name_end(server: &Process) -> String {
     server.secure_address().port().to_string()
 }

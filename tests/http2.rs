@@ -66,7 +66,7 @@ fn two_hundred_concurrent_streams_are_served() {
 #[test]
 fn responses_to_one_write_are_sent_in_the_order_of_completion() {
     // The test has its own server. On a shared server, connections of other tests could use up the time of several
-    // turns. Then some short requests would be served after the list.
+    // turns of the event loop. Then some short requests would be served after the list.
     let server = TestServer::start_secure();
     let mut client = Http2Client::open(&server.endpoint());
     create(&mut client, "order", 2000);
@@ -80,8 +80,8 @@ fn responses_to_one_write_are_sent_in_the_order_of_completion() {
     assert_eq!(ended[50], list, "the long list comes last");
 }
 
-/// The client sends more requests in one write than the server prefetches together. Each response depends on the
-/// previous requests: a read after a creation must find the Lease.
+/// In one write, the client sends more requests than the server decodes before it serves the first of them. Each
+/// response depends on the previous requests: a read after a creation must find the Lease.
 #[test]
 fn requests_of_one_write_are_served_in_their_order() {
     let mut client = Http2Client::open(&SERVER.endpoint());
@@ -418,8 +418,8 @@ fn a_field_list_that_is_too_large_is_answered_431() {
     assert_eq!(frames.status_of(&head), 200, "the connection lives");
 }
 
-/// Malformed input that Go's clients and proxies forward unchecked. After a reset they would retry on new connections
-/// without end.
+/// Go's clients and proxies forward some malformed input unchecked. After a reset they would retry on new connections
+/// without end. So the server must answer such input.
 #[test]
 fn malformed_input_that_proxies_forward_is_answered() {
     let mut frames = Frames::open(&SERVER.endpoint());

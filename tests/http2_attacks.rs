@@ -213,7 +213,7 @@ fn a_user_of_the_front_proxy_may_have_many_groups() {
 }
 
 /// The server stores the head of a waiting request. So long heads count against the limit on waiting requests, although
-/// a read has no body. They leave room for the writes of other clients.
+/// a read has no body. The limit leaves room for the writes of other clients.
 #[test]
 fn waiting_reads_with_long_heads_are_limited() {
     let aggregated = Aggregated::start();
@@ -349,8 +349,8 @@ fn long_heads_before_incomplete_bodies() {
     });
 }
 
-/// A client requests what is refused, and cancels each request. The server ends the connection because of the many
-/// resets, and keeps no memory for the refused bodies.
+/// A client announces bodies that are too long, so the server refuses the requests. The client also cancels each
+/// request. The server ends the connection because of the many resets, and keeps no memory for the refused bodies.
 #[test]
 fn bodies_that_are_refused_and_cancelled() {
     let too_long = (BODY_BYTES_MAX + 1).to_string();
@@ -513,8 +513,8 @@ fn windows_that_open_all_at_once() {
     }
 }
 
-/// As many unread lists as the server permits, each of more Leases than one step examines. The server refuses further
-/// long work with 429, and still serves short requests.
+/// The attacker leaves as many long lists unread as the server permits. A list is long if it has more Leases than one
+/// step examines. The server refuses further long work with 429, and still serves short requests.
 #[test]
 fn long_lists_behind_closed_windows() {
     let (process, mut client) = start(&[]);

@@ -220,8 +220,8 @@ fn many_lists_are_made_in_separate_steps() {
     assert!(connection.recv(&[]).is_empty());
 }
 
-/// Requests that arrive together are all decoded before the first of them is served. So a reset behind them still
-/// prevents the service of a request.
+/// Requests that arrive together are all decoded before the first of them is served. So a reset that arrives with its
+/// request still prevents the service of the request.
 #[test]
 fn a_request_that_is_reset_before_it_is_served_changes_nothing() {
     let mut connection = InMemory::new();
@@ -239,7 +239,7 @@ fn a_request_that_is_reset_before_it_is_served_changes_nothing() {
 }
 
 /// The output has room for one response at a time, so the other requests wait. The client may reset a waiting request.
-/// The deadline for request bodies does not end it.
+/// The deadline for request bodies does not end a waiting request.
 #[test]
 fn requests_wait_for_room_for_their_answers() {
     let mut connection = InMemory::new();
@@ -274,7 +274,8 @@ fn requests_beyond_the_time_budget_wait_for_the_next_turn() {
 }
 
 /// Each head has a few octets that refer 14 times to a long field of the dynamic table. So the 40 heads of one read,
-/// decoded, have more bytes than may wait on the connection of an anonymous peer.
+/// decoded, have more bytes than may wait on the connection of an anonymous peer. The server must serve some of the
+/// requests before it decodes the next heads.
 #[test]
 fn large_heads_of_an_anonymous_peer_are_served_before_they_exceed_the_limit() {
     let mut connection = InMemory::of(Credentials::unproven());
@@ -338,8 +339,9 @@ fn the_largest_waiting_body_is_refused_when_another_arrives() {
     assert_eq!(connection.service.watchers.len(), 1, "the watch is open");
 }
 
-/// While unserved requests on all connections have too many bytes, each connection may hold only `RECEIVED_BYTES_LOW`.
-/// The server refuses its largest bodies first.
+/// While unserved requests on all connections together have too many bytes, each connection may hold only
+/// `RECEIVED_BYTES_LOW` bytes of them. (This does not apply to a front proxy.) Of a connection's bodies, the server
+/// refuses the largest ones first.
 #[test]
 fn long_bodies_are_refused_while_too_many_bytes_wait_on_all_connections() {
     let mut connection = InMemory::new();
@@ -366,8 +368,9 @@ fn long_bodies_are_refused_while_too_many_bytes_wait_on_all_connections() {
     assert_eq!([5, 9].map(|id| ended(&out, id)), [false, true]);
 }
 
-/// While the output of all connections has too many bytes, each connection may keep only [`QUEUED_BYTES_LOW`] for its
-/// flow-control windows. The server resets the longest unread responses first.
+/// While the output of all connections together has too many bytes, only [`QUEUED_BYTES_LOW`] bytes of each connection
+/// may wait for flow-control windows. (This does not apply to a front proxy.) The server resets the longest unread
+/// responses first.
 #[test]
 fn long_unread_responses_are_reset_while_too_many_bytes_wait_on_all_connections() {
     let mut connection = InMemory::new();

@@ -133,7 +133,8 @@ fn replace_store(process: &Process) {
     fs::rename(&backup, &file).expect("a rename");
 }
 
-/// The next start would lose a write to the old file.
+/// The next start of the server reads the new file, so it would lose a write to the old file. So the server must not
+/// acknowledge the write.
 #[test]
 fn a_server_acknowledges_no_write_to_a_file_that_was_replaced() {
     let mut process = Process::start(&[], FILES_MAX);
@@ -252,7 +253,8 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     process.kill();
 }
 
-/// Goal: a limit for the size of a file is like a full disk. By default, the signal SIGXFSZ would end the process.
+/// Goal: at a limit for the size of a file, the server refuses writes, as on a full disk. By default, the signal
+/// SIGXFSZ would end the process.
 #[test]
 fn a_file_size_limit_refuses_writes() {
     let limited = ["sh", "-c", "ulimit -f 4096 && exec \"$@\"", "sh"].map(Into::into);

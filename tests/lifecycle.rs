@@ -125,7 +125,8 @@ fn a_watch_that_is_opened_while_the_server_stops_must_list_again() {
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
 }
 
-/// To end so many connections, the server needs several turns of its event loop.
+/// Goal: a stop ends every connection in order, although the server needs several turns of its event loop to end so
+/// many.
 #[test]
 fn a_stop_ends_each_of_many_connections_in_order() {
     let target = format!("{}?watch=true", lease::collection("many"));
@@ -163,8 +164,8 @@ fn a_stop_has_a_time_limit() {
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
 }
 
-/// A connection that switched to HTTP/2 after the start of the stop would get no GOAWAY, and the server would wait for
-/// it.
+/// Goal: after the start of a stop, no connection switches to HTTP/2. Such a connection would get no GOAWAY, and the
+/// server would wait for it.
 #[test]
 fn a_stop_is_quick_for_connections_without_a_protocol_yet() {
     let server = TestServer::start();
@@ -310,7 +311,7 @@ fn anonymous_peers_cannot_keep_others_out() {
     let endpoint = Endpoint { address: server.secure_address(), tls: Some(anonymous_client_config()) };
     let mut anonymous: Vec<Client> = Vec::new();
     for number in 0..2 * CONNECTIONS_MAX {
-        // Every other peer sends nothing, not even a TLS handshake.
+        // Every second peer sends nothing, not even a TLS handshake.
         if number % 2 == 0 {
             anonymous.push(Client::connect(server.secure_address()));
         } else {
@@ -465,8 +466,8 @@ fn a_long_handshake_completes_while_requests_use_up_each_turn() {
     slow.join().unwrap();
 }
 
-/// With a request on its standard input, `openssl s_client` sends three things together: its last handshake message,
-/// the request, and the end of its side.
+/// Goal: the server answers a client that sends three things together: its last handshake message, the request, and the
+/// end of its side. `openssl s_client` does so with a request on its standard input.
 #[test]
 fn a_half_close_with_the_last_handshake_message_is_answered() {
     for _ in 0..20 {

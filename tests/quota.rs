@@ -1,4 +1,5 @@
-//! The quota for the bytes of all Leases, and the part of it that one namespace may use: half of what the others leave.
+//! The quota for the bytes of all Leases, and the part of it that one namespace may use: half of what the other
+//! namespaces leave free.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -200,7 +201,7 @@ fn long_leases_of_the_cluster_count_toward_the_quota() {
     client.call("DELETE", &target, "").expect_status(200, "deleted");
 }
 
-/// A store may hold more than the quota of a server that loads it.
+/// Goal: a server keeps all Leases of the store that it loads, even if they exceed its quota.
 #[test]
 fn leases_above_the_quota_at_the_start_are_kept() {
     if is_durable() {

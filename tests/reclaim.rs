@@ -1,5 +1,6 @@
-//! For some time after a start (`--reclaim-seconds`), a lock that the server does not have may still have a holder from
-//! before. So the server reserves it: only its last holder can create it.
+//! A lock is a Lease with a holder, such as that of a leader election. After a start, a lock that the server does not
+//! have may still have a holder from before. So for some time (`--reclaim-seconds`), the server reserves the lock: only
+//! its last holder can create it.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,6 +1,6 @@
 //! `shardSelector`: lists, watches and deletions of a collection, restricted to one shard of the Leases (KEP-5866).
 //! Goal: clients that divide the ring of hashes among them see every Lease and every change exactly once. This must
-//! hold with any other parameters. Without the feature gate the server ignores the parameter.
+//! hold together with any other query parameters. Without the feature gate, the server ignores `shardSelector`.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
 

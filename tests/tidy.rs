@@ -72,8 +72,8 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns paragraphs and list items of the comments without code on their lines, each with its first line's number.
-/// Blocks of code are left out.
+/// Returns the paragraphs and list items of all comments on lines of their own, each with the number of its first line.
+/// Blocks of code in comments are left out.
 fn comments(source: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let (mut goes_on, mut is_code) = (false, false);

@@ -1,4 +1,5 @@
-//! Some versions are in several files, because different programs read them. The tests check that the files agree.
+//! Some version numbers, such as that of the Rust compiler, are in several files, because different programs read them.
+//! The tests check that the files agree.
 
 use std::fs;
 use std::path::Path;

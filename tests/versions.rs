@@ -157,14 +157,15 @@ fn field_ownership_spans_api_versions() {
     };
     let applied = apply(client, V1BETA1, "one", json!({"holderIdentity": "x", "leaseTransitions": 1}));
     assert_eq!(managers(&applied.expect_status(201, "apply").json()), [("one", "Apply", V1BETA1)]);
-    // The same manager continues in the other version: one entry, without the fields that it no longer names.
+    // The same manager applies again, in the other version. It still has one entry in `managedFields`, without the
+    // fields that it no longer names.
     let applied = apply(client, V1, "one", json!({"holderIdentity": "x"})).expect_status(200, "apply again").json();
     assert_eq!(managers(&applied), [("one", "Apply", V1)]);
     assert_eq!(applied["spec"], json!({"holderIdentity": "x"}));
     let conflict = apply(client, V1BETA1, "two", json!({"holderIdentity": "y"})).expect_failure(409, "Conflict", "two");
     let words = "Apply failed with 1 conflict: conflict with \"one\": .spec.holderIdentity";
     assert_eq!(conflict.json()["message"], words);
-    // If the other manager's operation is Update and not Apply, the conflict also names the API version.
+    // If the owner of a field has set it by an Update, the conflict also names the API version.
     let change = json!({"spec": {"leaseTransitions": 7}});
     patch(client, &path(V1BETA1, "a"), "application/merge-patch+json", &change).expect_status(200, "patch");
     let conflict = apply(client, V1, "two", json!({"leaseTransitions": 8})).expect_failure(409, "Conflict", "two");

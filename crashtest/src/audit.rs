@@ -1,5 +1,6 @@
-//! The thread of the checker. An epoch is the part of a run between two lists of all Leases. For each epoch, the thread
-//! waits until all watchers have received the epoch's events, and then checks the epoch.
+//! The thread that runs the checker, epoch by epoch. An epoch is the part of a run between two lists of all Leases. For
+//! each epoch, the thread waits until all watchers have received the epoch's events. Then it passes the epoch to the
+//! checker.
 
 use crate::checker::{Checker, Epoch, Kind};
 use crate::watcher::Watcher;
@@ -9,8 +10,9 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// Checks the epochs of the channel until the channel is closed. The first violation sets `has_failed` and ends the
-/// checks, since a violation mostly causes others. If the server fails, the run sets `has_failed` too. From then on, no
-/// epoch waits for events: the first epoch whose events have not all arrived ends the checks.
+/// checks, since a violation mostly causes others. If the run fails, for example because the server has ended, it sets
+/// `has_failed` too. From then on, no epoch waits for events, since a dead server sends none. The first epoch whose
+/// events have not all arrived ends the checks.
 pub(crate) fn check_all(
     mut checker: Checker,
     watchers: &[Arc<Watcher>],

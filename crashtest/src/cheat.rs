@@ -13,7 +13,7 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Stores the names of the folder and of the place for its copy. Nothing is copied yet.
+    /// Stores the paths of the folder and of its copy. Nothing is copied yet.
     pub(crate) fn of(data: &Path, kept: &Path) -> Self {
         Self { data: data.to_owned(), kept: kept.to_owned() }
     }

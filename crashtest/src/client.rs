@@ -15,14 +15,14 @@ pub(crate) struct Client {
     /// Number of the server to which the client connected last.
     server: u32,
     rng: fastrand::Rng,
-    /// What the client knows of its own nodes' Leases. No other client renews them.
+    /// What the client knows of the nodes' Leases that it alone renews.
     own: Vec<Known>,
     locks: Vec<Known>,
     shared: Vec<Known>,
     ops: Vec<Op>,
     complaints: Sender<String>,
-    /// Whether a request without an answer is a violation. It is none in a run with replicas (`--replicas`, even with
-    /// one): there, a fault can pause a server or etcd for longer than a client waits for an answer.
+    /// Whether a request without an answer is a violation. In a run with `--replicas` it is no violation, since a fault
+    /// can pause a server or etcd for longer than a client waits for an answer.
     expects_answers: bool,
 }
 
@@ -44,8 +44,8 @@ enum Knowledge {
 }
 
 impl Client {
-    /// Creates client `number` of `clients`. `nodes` is the number of the nodes' Leases, which are divided among the
-    /// clients.
+    /// Creates client `number` of `clients`. `nodes` is the number of the nodes' Leases of all clients together. Each
+    /// of these Leases belongs to one client.
     pub(crate) fn new(
         number: u32,
         clients: u32,
@@ -120,7 +120,8 @@ impl Client {
             }
             self.learn(action, &outcome);
             if matches!(outcome, Outcome::Refused(_)) {
-                // The replica is loading, busy or full. Like a load balancer, the client then chooses another replica.
+                // The server is loading, busy or full. If there are several replicas, the client moves to another one,
+                // as a load balancer does.
                 connection = connection.filter(|_| gate.servers() == 1);
                 std::thread::sleep(PAUSE);
             }
@@ -190,13 +191,13 @@ impl Client {
     }
 }
 
-/// One in this many operations moves the client to a new connection, to the next server.
+/// In a run with several replicas, the average number of operations after which a client moves to the next server.
 const MOVES_ONE_IN: u32 = 500;
 /// Number of Leases that are locks. All clients take and renew these Leases.
 const LOCKS: u32 = 8;
 /// Number of Leases that all clients patch, create and delete.
 const SHARED: u32 = 32;
-/// The lock that some watchers watch alone.
+/// The first lock. One of the watchers watches only this Lease.
 pub(crate) const LOCK_0: Key = Key { space: Space::Locks, number: 0 };
 /// Time before the next attempt after a failed connection or a refusal.
 const PAUSE: Duration = Duration::from_millis(2);

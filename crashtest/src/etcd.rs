@@ -63,7 +63,8 @@ impl Etcd {
         self.members.iter().map(|member| member.secure).collect()
     }
 
-    /// Returns the folder with the cluster's certificates. The certificate of the admin serves as a client certificate.
+    /// Returns the folder with the cluster's certificates. Replicas use the admin's certificate as their client
+    /// certificate.
     pub(crate) fn certs(&self) -> &CertDir {
         &self.certs
     }
@@ -122,7 +123,8 @@ impl Etcd {
         }
     }
 
-    /// Returns the index of the cluster's leader, if the leader itself knows that it leads.
+    /// Returns the index of the member that says of itself that it leads the cluster; `None` if no running member says
+    /// so.
     pub(crate) fn leader(&self) -> Option<usize> {
         let status = |member: &Member| {
             member.child.as_ref()?;

@@ -18,10 +18,11 @@ pub(crate) struct Gate {
     operations_max: u64,
     operations: AtomicU64,
     sweep_names: AtomicU64,
-    /// Whether clients may send requests. The gate is closed after the server was ended, and while all Leases are
-    /// listed.
+    /// Whether clients may send requests. The run closes the gate when it ends the server, and while it lists all
+    /// Leases.
     is_open: AtomicBool,
-    /// Whether the last fault that began was the kill of a replica.
+    /// Whether the last fault that began was the kill of a replica. If so, a client that loses its connection measures
+    /// for how long it cannot write.
     replica_is_killed: AtomicBool,
     /// When a client last received the acknowledgement of a write, in nanoseconds since the start of the run.
     last_write: AtomicU64,
@@ -36,8 +37,8 @@ struct State {
     /// Number of clients that have passed the gate and not returned to it since, so that they may be sending requests.
     working: u32,
     ops: Vec<Op>,
-    /// Times for which clients could not write after kills of replicas. Each is from when a client noticed the kill of
-    /// its replica until the next acknowledged write of this client.
+    /// For each client of a killed replica, the time for which it could not write: from when the client noticed the
+    /// kill until its next acknowledged write.
     takeovers: Vec<Duration>,
 }
 
@@ -127,7 +128,7 @@ impl Gate {
     /// `opened`, the time at which the gate opened, the check always succeeds.
     ///
     /// # Errors
-    /// If no write was acknowledged.
+    /// If no write was acknowledged in the last `max`.
     pub(crate) fn check_writes(&self, opened: Nanos, max: Duration) -> Result<(), String> {
         let since = Duration::from_nanos(self.now().saturating_sub(self.last_write().max(opened)));
         if since < max { Ok(()) } else { Err(format!("no write was acknowledged for {max:?}")) }
@@ -165,7 +166,7 @@ impl Gate {
         }
     }
 
-    /// Records that the client has stopped sending requests in this generation, and moves its records to those of the
+    /// Records that the client sends no more requests until the gate opens again. Moves the client's records to the
     /// gate.
     pub(crate) fn park(&self, ops: &mut Vec<Op>) {
         let mut state = self.lock();

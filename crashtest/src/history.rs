@@ -18,7 +18,7 @@ pub(crate) struct Key {
 pub(crate) enum Space {
     /// Each Lease belongs to one client, which renews it.
     Nodes,
-    /// Leases that are locks: all clients take and renew them.
+    /// Each Lease is a lock, which all clients take and renew.
     Locks,
     /// All clients patch, create and delete the Leases.
     Shared,
@@ -30,8 +30,8 @@ impl Space {
     /// All namespaces.
     pub(crate) const ALL: [Self; 4] = [Self::Nodes, Self::Locks, Self::Shared, Self::Sweep];
 
-    /// Returns the namespace's name on the server. In `kube-node-lease`, short Leases do not count towards the server's
-    /// quota. So any number of nodes' Leases can be created.
+    /// Returns the namespace's name on the server. In `kube-node-lease`, Leases of an ordinary size do not count
+    /// towards the server's quota (its limit on the memory of all Leases). So the nodes may have any number of Leases.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nodes => "kube-node-lease",
@@ -133,9 +133,9 @@ pub(crate) enum Outcome {
     NotFound,
     /// 409.
     Conflict,
-    /// Another status, which means that the request had no effect.
+    /// Another status that excludes an effect of the request: 429, 503 or 507.
     Refused(u16),
-    /// The connection was lost, or the server does not know the outcome.
+    /// The request may have taken effect: its response was lost, late, malformed or another error (5xx).
     Unknown,
 }
 
@@ -154,7 +154,8 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// Number of each operation that lists all Leases at the end of an epoch.
+    /// The `id` of each list of all Leases that the run makes while no client writes. Such a list ends an epoch, a part
+    /// of the run that is checked as a whole.
     pub(crate) const BOUNDARY: u64 = u64::MAX;
 
     /// Whether the server acknowledged the operation.
@@ -184,8 +185,8 @@ pub(crate) struct Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     Event(Event),
-    /// A list: the watcher's first list, or a list after a 410 (`is_gone`). `last` is the version that the watcher had
-    /// before; 0 before the first list.
+    /// A list: the watcher's first list, or a list after its watch got 410 (`is_gone`). `last` is the version that the
+    /// watcher had before; 0 before the first list.
     Listed {
         last: u64,
         version: u64,

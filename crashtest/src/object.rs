@@ -63,8 +63,8 @@ struct Status {
     code: u16,
 }
 
-/// Namespace of the replicas' own identity Leases, which no client writes. Their events count as bookmarks: only their
-/// versions are checked, which must not decrease.
+/// Namespace of the identity Leases, which the replicas themselves write. An event of such a Lease counts as a
+/// bookmark: the checks only need its version, which must not decrease.
 const IDENTITIES: &str = "kube-system";
 
 /// One event in the body of a watch's response.

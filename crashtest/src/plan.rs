@@ -17,8 +17,8 @@ pub(crate) enum Moment {
     Stop,
 }
 
-/// Draws the moment of the next kill. `is_first` excludes [`Moment::Start`], since some load must have run before the
-/// first kill. `with_stops` permits [`Moment::Stop`].
+/// Draws the moment of the next kill. For the first kill (`is_first`), [`Moment::Start`] is excluded, since a kill
+/// needs some load before it. `with_stops` permits [`Moment::Stop`].
 pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) -> Moment {
     match rng.u32(0..100) {
         0..20 if !is_first => Moment::Start,
@@ -59,7 +59,8 @@ pub(crate) fn wait(
         }
         std::thread::sleep(LOOK);
     }
-    // The delay moves the kill to any point between two writes of the server.
+    // Without this random delay, all kills would come right after a look at the counters. With it, a kill can hit any
+    // point of the server's work.
     std::thread::sleep(Duration::from_micros(rng.u64(0..JITTER_US_MAX)));
     Ok(())
 }

@@ -52,7 +52,8 @@ impl Program {
         let mut command = Command::new(&self.file);
         command.args(["--secure-port", "0", "--insecure-port", &self.port.to_string()]);
         command.args(["--watch-window-events", &self.window.to_string()]);
-        // The checker counts events. So their number must be the only limit of the window.
+        // To judge a 410, the checker counts events. So the number of events must be the only limit of the watch
+        // window, and the limit in bytes is set too high to matter.
         command.args(["--watch-window-bytes", &(u64::from(self.window) * EVENT_BYTES_MAX).to_string()]);
         match &self.storage {
             Storage::Memory => command.args(["--storage", "memory"]),
@@ -195,5 +196,5 @@ const READY_EVERY: Duration = Duration::from_millis(1);
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Maximum time from SIGTERM until a server has ended.
 const TERM_MAX: Duration = Duration::from_secs(30);
-/// Words in the log lines about the store. Each start writes at least one such line while it loads its store.
+/// Words in the log lines about the store. A server with a store logs at least one such line when it starts.
 const STORE_WORDS: [&str; 2] = ["journal loaded", "new store"];

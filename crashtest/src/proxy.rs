@@ -22,7 +22,7 @@ struct Shared {
     swallows_requests: AtomicBool,
     /// Whether bytes from etcd to the replica are dropped.
     swallows_answers: AtomicBool,
-    /// Number of the next socket in `open`.
+    /// Number that the next socket gets in `open`.
     next: AtomicU64,
     /// The sockets of all open connections, by number. Each connection has two: one to the replica and one to etcd.
     open: Mutex<BTreeMap<u64, TcpStream>>,

@@ -99,7 +99,7 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     drop(run.epochs);
     run.progress.finish();
     let checker = checking.join().map_err(|_| "the checker failed")?;
-    // The watchers end only now. Until now the checker waited for their events, and a watcher that was behind may have
+    // The watchers end only now, after the checker, which waited for their events. A watcher that was behind may have
     // had to connect or list again.
     watchers.iter().for_each(|watcher| watcher.end());
     drop(system);
@@ -194,8 +194,8 @@ impl Run {
         self.write_sentinels()
     }
 
-    /// Causes faults of all kinds while the clients work. At the end of each epoch all faults end, and all Leases are
-    /// listed.
+    /// Causes one fault after the other while the clients work. At the end of each epoch all faults end, and all Leases
+    /// are listed.
     fn drive_replicas(&mut self, replicas: &mut Replicas) -> Result<(), String> {
         let epochs = (self.args.operations / OPERATIONS_PER_EPOCH).clamp(1, EPOCHS_MAX);
         for epoch in 1..=epochs {

@@ -1,4 +1,4 @@
-//! The results of a run, for people.
+//! The results of a run, and the text that shows them to people.
 
 use crate::checker::{Counts, Violations};
 use crate::fault::Fault;

@@ -122,9 +122,9 @@ impl Watcher {
         format!("{}?{query}{selector}", leases(space))
     }
 
-    /// Lists once, and stores the list's version in `last`. The record of the list has `before`, the watcher's version
-    /// before the list, and `is_gone`, which is true after a 410. A malformed list is recorded, and is an error too, so
-    /// that the caller pauses before the next list.
+    /// Lists once, and stores the list's version in `last`. The record of the list contains `before`, the watcher's
+    /// version before the list, and `is_gone`: whether the watch before the list got 410. A malformed list is recorded,
+    /// and is an error too, so that the caller pauses before the next list.
     fn list(&self, gate: &Gate, last: &mut Option<u64>, before: u64, is_gone: bool) -> io::Result<End> {
         let mut connection = self.connect(gate)?;
         let (answer, _) = connection.ask("GET", &self.path("limit=0"), "", "")?;
@@ -215,7 +215,8 @@ mod tests {
     use super::*;
     use crate::http::tests::serve;
 
-    /// Lists from a server that answers with these bytes, and pauses as after a failure.
+    /// Lists from a server that answers with these bytes. Asserts that the list fails, and that the watcher records one
+    /// wrong response.
     fn check_failed_list(bytes: &[u8]) {
         let (port, server) = serve(vec![bytes.to_vec()]);
         let (watcher, mut last) = (Watcher::new(Scope::All, false), None);

@@ -110,7 +110,8 @@ fuzz_target!(|data: &[u8]| {
     // the pieces give the same error.
     assert_eq!(whole_error, cut_error);
 
-    // The third server has a real caller: time passes, flow-control windows open, and a shutdown may begin.
+    // The third server is used as in production: time passes, waiting responses continue when their windows open, and a
+    // shutdown may begin.
     let mut live = Server::new();
     let (mut pending, mut now_ms) = (Vec::new(), 0);
     while let Some(piece) = cuts.next() {

@@ -35,7 +35,7 @@ struct World {
     output: Vec<u8>,
     pool: Pool,
     now: Now,
-    /// Size of the output at which the connection serves no further request, in bytes.
+    /// The connection serves no further request while its output has at least this size, in bytes.
     room: usize,
     turns: usize,
 }
@@ -57,7 +57,8 @@ impl World {
         }
     }
 
-    /// Passes bytes to the connection, and runs turns while there is work. Returns whether the connection is open.
+    /// Passes bytes to the connection, and runs turns of the event loop while there is work. Returns whether the
+    /// connection is still open.
     fn recv(&mut self, bytes: &[u8]) -> bool {
         self.input.append(bytes, &mut self.pool);
         loop {

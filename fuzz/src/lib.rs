@@ -1,4 +1,5 @@
-//! Code that the fuzz targets share: it cuts an input into pieces, as the input itself decides.
+//! Code that the fuzz targets share: it cuts the input of a target into pieces of random lengths. The last bytes of the
+//! input are the seed, so the same input always has the same pieces.
 
 /// Cuts an input into pieces, as a network might. The last four bytes of the data seed the random lengths of pieces.
 #[derive(Clone, Debug)]

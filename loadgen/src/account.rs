@@ -1,5 +1,5 @@
-//! Processor time and memory of processes, read from Linux's `/proc`. The load generator and `perf/run` report these
-//! figures of the server.
+//! Processor time and memory of processes, read from Linux's `/proc`. The load generator and the benchmark runner
+//! `perf/run` report these figures of the server.
 //!
 //! Processor time is read from `schedstat`, in nanoseconds. A kernel without `schedstat` has only `stat`, whose clock
 //! ticks of 10 ms are too coarse for costs of microseconds. On systems other than Linux, the processor time and the

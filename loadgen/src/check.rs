@@ -6,10 +6,10 @@
 //! - A renewal changes only an object's times and its version.
 //! - Every watcher sees every write exactly once, in version order.
 //!
-//! This module stores the violations, and the versions and numbers of the events that each watcher has received.
-//! Callers pass the nodes. The versions of a watcher's events must strictly grow, so the checks find a repeated event.
-//! The checks also compare a watcher's number of events of each Lease with the number of writes. So they find a missing
-//! event.
+//! This module stores the violations and, for each watcher and Lease, the last version and the number of writes that
+//! the watcher has seen. Callers pass the state of the nodes. The versions of a watcher's events must strictly grow, so
+//! the checks find a repeated event. The checks also compare a watcher's number of events of each Lease with the number
+//! of writes. So they find a missing event.
 
 use crate::node::{Form, Node, name_of};
 use crate::object::Fields;
@@ -57,13 +57,14 @@ pub(crate) enum Violation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) fields: Fields,
-    /// The template that the rest of the object fits, or [`Form::Whole`].
+    /// The template (a text that many Leases share) that the rest of the object fits, or [`Form::Whole`] if it fits
+    /// none.
     pub(crate) form: Form,
 }
 
 impl Shown {
-    /// Whether this object is the result of a renewal of `before` with this `renewTime`. The node's first PUT may also
-    /// change other parts of the Lease, such as `managedFields`.
+    /// Whether this object is the result of a renewal of `before` with this `renewTime`. The first PUT after the node's
+    /// POST or GET may also change other parts of the Lease, such as `managedFields`.
     fn is_renewed(&self, before: &Node, renewed: u64) -> bool {
         let Fields { uid, owner_uid, created, .. } = before.object;
         let is_same_object = !before.has_lease() || self.fields.uid == uid;
@@ -87,7 +88,7 @@ impl Shown {
     }
 }
 
-/// The events that one watcher has received.
+/// The versions and events that one watcher has received.
 #[derive(Debug)]
 struct Watched {
     /// Version of the last event, bookmark or list that the watcher received.
@@ -120,7 +121,7 @@ pub(crate) struct Checker {
     count: u64,
     /// Descriptions of the first violations.
     first: Vec<String>,
-    /// Leases whose missing events were reported: watcher and node.
+    /// Watchers and nodes for which a missing event was reported. Each such pair is reported only once.
     reported: HashSet<(usize, u32)>,
     /// Highest version in any acknowledgement of a write.
     acknowledged_max: u64,

@@ -29,7 +29,7 @@ pub(crate) trait Workload: Sized {
     /// Interval of housekeeping, in nanoseconds.
     const HOUSEKEEPING_NS: u64;
 
-    /// Returns the flags about results.
+    /// Returns the flags about the outputs of the run.
     fn told(args: &Self::Args) -> &ToldArgs;
 
     /// Returns the server of each connection, as an index below `servers_len`.
@@ -49,13 +49,14 @@ pub(crate) trait Workload: Sized {
     /// since the start of the run.
     fn next_due(&self, horizon: u64) -> u64;
 
-    /// Starts the requests that are due.
+    /// Starts the requests that are due. A load whose [`serve`](Self::serve) starts them needs no own implementation.
     fn fire(&mut self, _io: &mut Io) {}
 
     /// Receives and sends on the connections in `runnable`.
     fn serve(&mut self, io: &mut Io, runnable: &mut [usize]) -> Result<(), String>;
 
-    /// Whether the present phase must end now, before the next housekeeping, so that its length is exact.
+    /// Whether the present phase must end now. The driver then does the housekeeping at once, so that the length of the
+    /// phase is exact.
     fn must_end_phase(&self, now: u64) -> bool;
 
     /// Handles timeouts, opens new connections, and begins the next phase if the present phase is over.

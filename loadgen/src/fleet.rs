@@ -26,8 +26,8 @@ pub(crate) struct Fleet {
     pub(crate) recorder: Recorder,
     /// Counts of connections, TLS handshakes and expired watches.
     pub(crate) stats: Stats,
-    /// Whether the first renewals of all nodes are in progress. In this phase a creation of a Lease counts as a
-    /// creation. Later a creation counts as a renewal.
+    /// Whether the first renewals of all nodes are in progress. In this time, the results count the POST of a Lease as
+    /// a creation. Later, they count a POST as a renewal.
     pub(crate) is_creating: bool,
     /// Number of Leases that the first renewals created.
     pub(crate) created: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Fleet {
     pub(crate) adopted: u32,
     namespace: String,
     templates: Vec<Template>,
-    /// Objects that fit no template, by the index of their node.
+    /// Objects that fit no template (a text that the Leases of many nodes share), by the index of their node.
     whole: HashMap<u32, Box<[u8]>>,
     /// Start of the run, in microseconds since the Unix epoch.
     epoch_us: u64,
@@ -163,7 +163,7 @@ impl Fleet {
             }
         }
         // A kubelet's PUT ends with a newline, since Go's JSON encoder ends a body with one. The stored object has no
-        // newline, like an object in an event.
+        // newline at its end, so one is added.
         self.body.push(b'\n');
         Some(Request { method: "PUT", target: &self.path, body: Some(&self.body) })
     }
@@ -250,8 +250,8 @@ impl Fleet {
         match flight.step {
             Step::Read => self.checker.read(flight.node, node, &shown, flight.known),
             Step::Get => {
-                // This GET is a step of the node's own renewal. The node has no write in flight in this step, although
-                // it is busy. So the check gets a copy of the node that is not busy.
+                // This GET is a step of the node's own renewal. The node is busy in this step, but has no write in
+                // flight that could explain a new version. So the check gets a copy of the node that is not busy.
                 let quiet = Node { busy: false, ..node.clone() };
                 self.checker.read(flight.node, &quiet, &shown, flight.known);
                 if fields.version > node.object.version {
@@ -310,8 +310,8 @@ impl Fleet {
         }
     }
 
-    /// Parses the object of a node. Returns its fields, and the number of the template that the rest of the object
-    /// fits, or [`Form::Whole`].
+    /// Parses an object, which must be the Lease of this node. Returns its fields, and the number of the template (a
+    /// text that many Leases share) that the rest of the object fits; [`Form::Whole`] if it fits none.
     fn shown_in(&mut self, index: u32, body: &[u8]) -> Option<Shown> {
         self.name.clear();
         node::push_name(&mut self.name, index);

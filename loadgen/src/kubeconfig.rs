@@ -1,5 +1,5 @@
-//! The parts of a kubeconfig that the load generator needs. These parts are the server of the current context, its
-//! certificate authorities, and the user's client certificate.
+//! Reads the parts of a kubeconfig that the load generator needs: the server of the current context, the certificate
+//! authorities of this server, and the client certificate of the user.
 
 use base64::Engine as _;
 use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};

@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 pub(crate) struct Lane {
     pub(crate) link: Link<Flight>,
     waiting: VecDeque<Flight>,
-    /// Time before which the lane sends no request, in nanoseconds since the start of the run. A refusal of a request
-    /// sets this time.
+    /// Time before which the lane sends no request, in nanoseconds since the start of the run. If the server refuses a
+    /// request, the lane pauses until this time.
     not_before: u64,
 }
 
@@ -107,7 +107,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Handles a broken connection: requests in flight get no response.
+    /// Handles a broken connection: the requests in flight get no response, so they count as errors. A renewal is tried
+    /// again up to a limit.
     pub(crate) fn drop_flights(&mut self, fleet: &mut Fleet, broken: &Broken, now: u64, done: impl FnMut(Flight)) {
         let lost = self.link.take_in_flight();
         match broken.kind {

@@ -1,5 +1,5 @@
-//! The process that limited a run, the server or the generator. One rule holds for simulated nodes, benches and
-//! `perf/run`.
+//! The process that limited a run, the server or the generator. Simulated nodes, benches and the benchmark runner
+//! `perf/run` use the same rule.
 
 /// The process that limited a run. The figures of the run mainly show this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -182,7 +182,7 @@ impl<T: Copy> Link<T> {
     }
 
     /// Cancels the requests whose response is overdue, and returns their tags. `asked_at` returns the time at which the
-    /// request with a tag was sent. In three cases the whole connection counts as broken instead:
+    /// request with a tag was sent. In three cases, the connection counts as broken, and no request is cancelled:
     ///
     /// - a response is overdue, and the connection has received no input at all within the timeout;
     /// - the connection was not ready within the timeout;
@@ -223,8 +223,8 @@ pub(crate) fn backoff_ns(attempts: u32) -> u64 {
 pub(crate) const TIMEOUT_NS: u64 = 10_000_000_000;
 /// Error text of a request that had no response within [`TIMEOUT_NS`].
 pub(crate) const TIMED_OUT: &str = "no answer within 10 s";
-/// Maximum time for missing events of watchers after the end of the load, in nanoseconds. In a bench, the last
-/// responses must also arrive in this time.
+/// Maximum time after the end of the load for which the run waits for missing events of watchers, in nanoseconds. A
+/// bench also waits for the last responses in this time.
 pub(crate) const DRAIN_NS: u64 = 5_000_000_000;
 /// Size of the buffer for one read of ciphertext, in bytes.
 pub(crate) const SCRATCH_BYTES: usize = 256 * 1024;

@@ -32,7 +32,7 @@ pub(crate) struct Node {
     pub(crate) acked_at: u64,
     /// Number of writes of the Lease that were acknowledged, or that a later read has shown as applied.
     pub(crate) writes: u32,
-    /// Where the fleet stores the rest of the Lease.
+    /// Where the fleet stores the part of the Lease that is not in `object`.
     pub(crate) form: Form,
     /// Whether a PUT of this node wrote the present object. Later renewals then change only the Lease's times.
     pub(crate) settled: bool,
@@ -52,7 +52,8 @@ pub(crate) enum Form {
     /// object.
     #[default]
     Whole,
-    /// The rest of the object is the fleet's template with this number.
+    /// The rest of the object is the text of a template, which many Leases share. The number is the template's index in
+    /// the fleet.
     Template(u8),
 }
 

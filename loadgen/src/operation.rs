@@ -17,7 +17,8 @@ pub(crate) enum Operation {
     /// PUT to a test server that sends the request's body back.
     Echo,
     /// An event of a watch. Its latency starts at the acknowledgement of the write that caused the event. In two cases
-    /// the latency starts when that write was sent: in a bench, and if the node has a later acknowledged write.
+    /// the latency starts when that write was sent: in a bench, and if the node's next write was acknowledged before
+    /// the event arrived.
     WatchEvent,
     /// A watch. The results contain only its errors.
     Watch,

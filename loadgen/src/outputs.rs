@@ -21,7 +21,7 @@ pub(crate) struct Outputs {
     distributions: Vec<(Option<Operation>, Output)>,
 }
 
-/// One file. It keeps its old content until the results are written.
+/// One file of results. It keeps its old content until the results are written.
 #[derive(Debug)]
 struct Output {
     path: PathBuf,

@@ -41,7 +41,8 @@ struct Account {
 }
 
 impl Account {
-    /// Records the processor time in a response whose request was sent at `now`.
+    /// Records the processor time in a response whose request was sent at `now`. `seconds` is `None` if the response
+    /// lacks the metric.
     fn note(&mut self, seconds: Option<f64>, now: u64) {
         let told = seconds.map(|seconds| (seconds, now));
         self.share = told.zip(self.last).and_then(|((seconds, at), (before, since))| {
@@ -77,8 +78,8 @@ impl Probes {
         }
     }
 
-    /// Opens missing connections, receives responses, and sends each due request. The driver calls this at each
-    /// housekeeping.
+    /// Opens missing connections, receives responses, and sends each due request. The driver (the event loop of the
+    /// run) calls this method periodically.
     pub(crate) fn run(&mut self, targets: &[Target], registry: &Registry, scratch: &mut [u8], now: u64) {
         for ((probe, target), index) in self.probes.iter_mut().zip(targets).zip(self.first..) {
             // A probe's error does not count in the results. A later attempt may succeed.
@@ -130,7 +131,7 @@ impl Probe {
     }
 }
 
-/// Whether a server that gave a response without the metric, with this status, will never report the metric.
+/// Whether a server will never report the metric, after a response with this status and without the metric.
 fn is_final(status: u16) -> bool {
     matches!(status, 200 | 401 | 403 | 404)
 }

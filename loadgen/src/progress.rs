@@ -27,7 +27,7 @@ pub(crate) struct Live {
     pub(crate) ms: Option<[f64; 2]>,
     /// Number of events per second that all watchers received; `None` without watchers.
     pub(crate) events: Option<f64>,
-    /// Errors and violations of the whole run.
+    /// Number of errors, and number of violations (wrong behaviour of the server that a check found), in the whole run.
     pub(crate) errors: u64,
     pub(crate) violations: u64,
 }
@@ -110,9 +110,9 @@ fn line(stage: &Stage, live: &Live, now: u64, columns: usize) -> String {
     parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(GAP)
 }
 
-/// Returns a bar that shows `done` of `of`, in this number of columns between its brackets.
+/// Returns a bar with `places` columns between its brackets. The filled part is `done` of `of`.
 fn bar(done: u64, of: u64, places: usize) -> String {
-    // The result is at most `places`.
+    // `done` counts as at most `of`, so `full` is at most `places`.
     let full = usize::try_from(u128::from(done.min(of)) * places as u128 / u128::from(of)).unwrap_or(0);
     format!("[{}{}]", "=".repeat(full), " ".repeat(places - full))
 }

@@ -85,8 +85,8 @@ impl Reactor {
         }
     }
 
-    /// Makes a connection runnable. After [`Self::take_runnable`], the connection belongs to the next turn of the event
-    /// loop.
+    /// Makes a connection runnable. If the connections of this turn of the event loop were
+    /// [taken](Self::take_runnable) before, the connection waits for the next turn.
     pub(crate) fn set_runnable(&mut self, index: usize) {
         self.queue.push(index);
     }

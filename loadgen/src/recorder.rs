@@ -31,7 +31,7 @@ pub(crate) struct Recorder {
     errors: BTreeMap<(Operation, ErrorKind), u64>,
     /// The first errors, one line of text each.
     first_errors: Vec<String>,
-    /// Counts of the current second; `None` if no output shows seconds.
+    /// Counts of the current second; `None` if no output shows figures of single seconds.
     second: Option<Second>,
 }
 
@@ -40,8 +40,8 @@ pub(crate) struct Recorder {
 pub(crate) struct Count {
     /// Number of operations that succeeded in this time.
     pub(crate) answered: u64,
-    /// Latencies of the operations that were due in the measured time or, for a second, that succeeded in the second.
-    /// In a bench, only some watch events have a latency.
+    /// Latencies. The count of the measured time has those of the operations due in it. The count of a second has those
+    /// of the operations that succeeded in it. In a bench, only some watchers measure the latency of their events.
     pub(crate) latencies: Latencies,
 }
 
@@ -80,8 +80,8 @@ impl Second {
 }
 
 impl Recorder {
-    /// Creates a recorder with counts of 0, before the measured time. The operations in `always` also count outside of
-    /// it.
+    /// Creates a recorder whose counts are 0, and whose measured time has not begun. The operations in `always` also
+    /// count outside of the measured time.
     pub(crate) fn new(always: &'static [Operation]) -> Self {
         Self {
             window: u64::MAX..u64::MAX,
@@ -215,8 +215,8 @@ impl Recorder {
         &self.lateness
     }
 
-    /// Returns the 99th percentile of the generator's own delay of requests, in milliseconds; `None` without a
-    /// schedule.
+    /// Returns the 99th percentile of the generator's own delay of requests, in milliseconds. Returns `None` if no
+    /// request had a scheduled due time, as with `--max`.
     pub(crate) fn late_ms_p99(&self) -> Option<f64> {
         (!self.lateness.is_empty()).then(|| self.lateness.ms_p99())
     }
@@ -248,11 +248,10 @@ impl Recorder {
     }
 }
 
-/// Maximum number of errors that are described in words. The same maximum applies separately to violations. Of one
-/// operation, fewer errors of one kind are described ([`ALIKE_MAX`]). Otherwise a failure of the server, which fails
-/// every request in flight, would leave no room for other errors.
+/// Maximum number of errors that are described in words. The same maximum applies separately to violations.
 pub(crate) const FIRST_MAX: usize = 10;
-/// Maximum number of errors of one operation and one kind that are described.
+/// Maximum number of errors of one operation and one kind that are described. Without this limit, a failure of the
+/// server, which fails every request in flight, would leave no room for other errors.
 const ALIKE_MAX: u64 = 2;
 
 #[cfg(test)]

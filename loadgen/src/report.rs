@@ -16,7 +16,8 @@ use std::time::Duration;
 /// The lengths of the phases of a run, and the server's resource use.
 #[derive(Debug, Default)]
 pub(crate) struct Timing {
-    /// Time until every node had created or found its Lease, or had given up, or until the user ended the run.
+    /// Length of the phase in which the nodes create or find their Leases. The phase ends when each node has its Lease
+    /// or has given up, or when the user ends the run.
     pub(crate) creating: Duration,
     /// The measured time, and the processor time used in it.
     pub(crate) window: Window,
@@ -98,7 +99,7 @@ impl Results {
     }
 
     /// Returns the operations in the results. Each has the length of the time over which its rate is computed, in
-    /// seconds; 0 is no rate.
+    /// seconds. With a length of 0, the results show no rate.
     fn rows(&self) -> [(Operation, f64); 5] {
         let measured = self.timing.window.seconds();
         [

@@ -32,8 +32,8 @@ impl Ring {
         self.turn = 0;
     }
 
-    /// Takes the first turn of the round, for a request that is not about a single Lease. A connection sends only one
-    /// such request in a round. Returns false if a turn of this round was taken before.
+    /// Takes the first turn of the round for a request that is not about a single Lease, such as the deletion of all.
+    /// Returns false if a turn of this round was taken before: a connection sends only one such request in a round.
     pub(crate) fn take_first_turn(&mut self) -> bool {
         std::mem::replace(&mut self.turn, 1) == 0
     }
@@ -51,11 +51,12 @@ impl Ring {
     }
 
     /// Returns the next Lease that `begin` accepts, in endless rounds over the share. A round has every Lease once.
-    /// Consecutive Leases of a round are far apart in the share. At most [`PASSED_OVER_MAX`] Leases are tried.
+    /// Consecutive Leases of a round are far apart in the share. Returns `None` if `begin` accepts none of the next
+    /// [`PASSED_OVER_MAX`] Leases.
     pub(crate) fn next_taken(&mut self, mut begin: impl FnMut(u32) -> bool) -> Option<u32> {
         for _ in 0..self.len.min(PASSED_OVER_MAX) {
             let place = u64::from(self.turn) * self.stride % u64::from(self.len);
-            // The place is less than the length.
+            // `place` is less than `len`, so it fits into a `u32`.
             let lease = self.first + u32::try_from(place).unwrap_or(0) * self.step;
             self.turn = (self.turn + 1) % self.len;
             if begin(lease) {

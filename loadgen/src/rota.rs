@@ -300,8 +300,9 @@ mod tests {
         assert_eq!((rota.next_due(3_000_000_000), rota.is_owed()), (3_000_000_000, false));
     }
 
-    /// In this test, timers are not checked from 1 s to 5 s, and the load ends at 4 s. A renewal that was due in these
-    /// 3 s must still come once per period. It is performed late or, without `looks_again`, is abandoned at the end.
+    /// Even if timers are checked late, a renewal that is due before the end of the load must come once per period. In
+    /// this test, timers are not checked from 1 s to 5 s, and the load ends at 4 s. A renewal that is due in between is
+    /// performed late or, without `looks_again`, is abandoned at the end.
     #[test]
     fn requests_due_before_the_end_count_once_per_period() {
         const S: u64 = 1_000_000_000;

@@ -11,7 +11,7 @@
 //!   due       due[7], due[5], due[2]           exact, and may be a later round of the wheel
 //! ```
 
-/// Timers, identified by their numbers. Each is armed at most once.
+/// Timers, identified by their numbers. A timer is either armed with one due time, or not armed.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     /// First timer of each slot's list, or [`NONE`].
@@ -92,7 +92,7 @@ const SLOTS: usize = 1 << 16;
 const NONE: u32 = u32::MAX;
 
 fn slot_index(slot: u64) -> usize {
-    // The remainder is less than `SLOTS`.
+    // The remainder is less than `SLOTS`, so it fits into a `usize`.
     usize::try_from(slot % SLOTS as u64).unwrap_or(0)
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Span {
     /// Figures of each operation that has occurred in this phase or in the previous one, in the order of
     /// [`Operation::ALL`].
     pub(crate) samples: Vec<Sample>,
-    /// The server's processor time as a share of a core; `None` without `--pid` or `--metrics`.
+    /// The server's processor time as a share of a core; `None` if neither `--pid` nor `--metrics` makes it known.
     pub(crate) server_share: Option<f64>,
     /// The generator's processor time as a share of a core.
     pub(crate) generator_share: f64,

@@ -33,14 +33,14 @@ pub(crate) struct Summary<'r> {
     pub(crate) facts: Vec<(&'static str, String)>,
     /// Latencies, counts and errors of all operations.
     pub(crate) recorder: &'r Recorder,
-    /// The operations in the results. Each has the length of the time over which its rate is computed, in seconds; 0 is
-    /// no rate.
+    /// The operations in the results. Each has the length of the time over which its rate is computed, in seconds. With
+    /// a length of 0, the results show no rate.
     pub(crate) rows: Vec<(Operation, f64)>,
     /// The operation that the run mainly measures.
     pub(crate) main: Operation,
     /// The measured time, and the processor time used in it.
     pub(crate) window: &'r Window,
-    /// Number of violations.
+    /// Number of violations: wrong behaviour of the server that a check found.
     pub(crate) violations: u64,
     /// Descriptions of the first violations.
     pub(crate) first_violations: &'r [String],
@@ -74,9 +74,8 @@ impl<'r> Summary<'r> {
         per(used, seconds)
     }
 
-    /// Returns the process that limited the run; `None` if neither the server nor the generator did, or if the server's
-    /// share is unknown and the generator did not. The server's processor time counts only with `--pid`, not with
-    /// `--metrics`.
+    /// Returns which process limited the run, the server or the generator; `None` if neither is known as the limit. The
+    /// server can be known as the limit only with `--pid`: its processor time from `--metrics` does not count.
     pub(crate) fn limit(&self) -> Option<Limit> {
         Limit::of(self.window.busiest_server_share(), self.window.generator_share(), self.recorder.late_ms_p99())
     }

@@ -30,7 +30,7 @@ pub(crate) struct Timeline {
     /// this phase.
     seen: [Vec<Operation>; 2],
     stage: Stage,
-    /// Figures of the last span of sufficient length, for the progress line.
+    /// Figures for the progress line, of the last span that lasted at least [`LIVE_SECONDS_MIN`].
     live: Live,
     /// Start of the span in progress, in nanoseconds since the start of the run, and the processor time used until
     /// then.

@@ -121,8 +121,8 @@ fn output_files_of_simulated_nodes_agree_with_the_results() {
         for line in measured {
             let times = ["us_p50", "us_p90", "us_p99", "us_p99_9", "us_max"].map(|key| line[key].as_f64());
             assert!(times.is_sorted() && times[0] > Some(0.0), "{line}");
-            // The process also has threads of other tests. When such a thread ends, its processor time is lost, so the
-            // share may be 0.
+            // The processor time is the sum over the running threads of the process, which also has threads of other
+            // tests. When such a thread ends, the sum falls, so the share may be 0.
             assert!(line["server_cpu_share"].as_f64() >= Some(0.0), "{line}");
         }
     }

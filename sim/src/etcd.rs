@@ -9,6 +9,9 @@
 //!
 //! The real client (the port) repeats a request that got no response. So in the model a request may take effect twice.
 //! The second effect of an append changes nothing, because its key exists.
+//!
+//! The replicas' common store in etcd has entries (batches of changes), snapshots in chunks, and one manifest, which
+//! names the valid snapshots.
 
 use crate::bugs::Bug;
 use crate::kernel::{Event as SimEvent, MS, SECOND, Sim};
@@ -56,7 +59,7 @@ pub struct Etcd {
     away_until_us: u64,
     /// End of the period in which etcd has no space, in microseconds since the start of the run.
     full_until_us: u64,
-    /// The last backup, to which a restore returns.
+    /// The last backup, to which a restore can return.
     backup: Option<Backup>,
     /// The states before each of the last changes, if the run has restores. A restore to one of them loses only the
     /// last changes, as a power failure of all members does if their disks have not synced these changes.
@@ -90,7 +93,7 @@ struct Stored {
     /// Position of the last entry; 0 before the first entry.
     head: u64,
     manifest: Option<StoredManifest>,
-    /// The pieces of snapshots. Each has the revision at which it was put.
+    /// The chunks of snapshots, each with the revision at which it was put.
     chunks: BTreeMap<(SnapshotId, u32), (Piece, u64)>,
 }
 
@@ -617,7 +620,7 @@ impl Etcd {
         self.compacted = self.revision;
     }
 
-    /// Makes the backup to which the next restore returns.
+    /// Makes a backup, to which the next restore can return. It replaces the backup before.
     pub fn back_up(&mut self) {
         self.backup = Some(self.present());
     }
@@ -633,8 +636,8 @@ impl Etcd {
         self.answers.clear();
     }
 
-    /// Restores the backup, or in half of the cases one of the last states. Each running replica detects this within a
-    /// second, and may send writes until then.
+    /// Restores the backup or, in up to half of the cases, one of the states before the last changes. Each running
+    /// replica detects this within a second, and may send writes until then.
     pub fn restore(&mut self, sim: &Sim) {
         let chosen = sim.random(|random| random.usize(..2 * RECENT_MAX));
         let (recent, backup) = (self.recent.drain(..).nth(chosen), self.backup.take());

@@ -42,7 +42,7 @@ pub enum Fault {
     Compacted,
     /// etcd makes a backup of its present state.
     BackedUp,
-    /// etcd is restored from the last backup.
+    /// etcd is restored from the last backup, or from the state before one of its last changes.
     Restored,
     /// All faults end, and clients start no new work.
     Quiet,

@@ -14,13 +14,13 @@ use std::rc::Rc;
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Faults of the server that the run found, in words. The seed has failed if there is any.
+    /// Defects of the server that the run found, in words. The seed has failed if there is any.
     pub complaints: Vec<String>,
     /// The readable log, if it was requested.
     pub log: String,
     /// Number of requests that clients sent.
     pub requests: usize,
-    /// Number of events that watchers received.
+    /// Number of watch events that clients received.
     pub events: usize,
     /// Number of events that happened in the simulation.
     pub steps: u64,
@@ -43,14 +43,16 @@ impl Report {
 /// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// The deliberate bug in the run's server, store or etcd; `None` for none.
+    /// The bug that the run adds to its server, store or etcd, to test that the simulator finds the bug; `None` for
+    /// none.
     pub bug: Option<Bug>,
-    /// Whether the run has replicas over etcd (`true`) or one server with a disk (`false`). With `None`, the deliberate
-    /// bug decides; without a bug, an even seed has replicas.
+    /// Whether the run has replicas over etcd (`true`) or one server with a disk (`false`). With `None`, a run with a
+    /// `bug` has replicas if the bug is one of replicas or of etcd. Without a `bug`, a run with an even seed has
+    /// replicas.
     pub has_replicas: Option<bool>,
     /// Whether the run records the readable log.
     pub log: bool,
-    /// State of the disk's page cache after a failed sync.
+    /// State of the dirty pages in the disk's page cache after a failed sync: still dirty, or clean but not durable.
     pub failed_syncs: FailedSyncs,
     /// Whether replicas continue to run while etcd is restored from a backup.
     pub restores_live: bool,
@@ -72,8 +74,9 @@ pub fn run(seed: u64, options: Options) -> Report {
     let ran = catch_unwind(AssertUnwindSafe(|| World::new(Rc::clone(&sim), bug).run()));
     let (mut complaints, steps) = ran.unwrap_or_else(|panic| (vec![format!("panic: {}", text_of(&*panic))], 0));
     let history = sim.history.take();
-    // A restore of etcd removes acknowledged writes, so the history of such a run is not checked. Only `stalls` counts:
-    // at the end, a write and a list must succeed. `World` has compared the replicas' tables already.
+    // A restore of etcd removes acknowledged writes, so the history of such a run is not checked. Only its `stalls`
+    // count: complaints about a write or a list that did not succeed at the end of the run. `World` has already
+    // compared the tables of the replicas.
     complaints.extend(if restores > 0 { history.stalls.clone() } else { check::check(&history) });
     for complaint in &complaints {
         sim.say("checker", || complaint.clone());

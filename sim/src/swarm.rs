@@ -43,15 +43,16 @@ pub struct Swarm {
     pub cut_requests: bool,
     /// Whether the watchers read slowly, except for the one that watches all Leases in every run.
     pub has_slow_readers: bool,
-    /// Size of a connection's output at which the server serves no further request of the connection, in bytes. `None`
-    /// is the server's own limit.
+    /// Number of unsent bytes of a connection's output at which the server serves no further request of the connection.
+    /// `None` is the server's own limit.
     pub room: Option<usize>,
     /// Maximum duration of a commit on disk, in microseconds, except for the commits of the fault `stuck`.
     pub commit_us_max: u64,
-    /// Minimum size of the journal's entries after a snapshot at which the next snapshot may begin, in bytes.
+    /// Number of bytes of entries that the journal must have after its newest snapshot before the next snapshot may
+    /// begin.
     pub snapshot_bytes_min: u64,
-    /// Size of the journal above which the entries before the newest snapshot are truncated even if the watch window
-    /// needs them, in bytes.
+    /// Size of the journal, in bytes, above which the journal deletes the entries before its newest snapshot. It
+    /// deletes them even if a watch could still resume from their events after a restart.
     pub journal_bytes_max: u64,
     /// Maximum number of changes in a batch of the journal.
     pub batch_changes_max: usize,
@@ -59,7 +60,7 @@ pub struct Swarm {
     pub waiting_changes_max: usize,
     /// Approximate maximum number of Leases and changes that a server loads or applies in a turn of the event loop.
     pub records_max: usize,
-    /// State of the page cache after a failed sync.
+    /// State of the dirty pages in the page cache after a failed sync: still dirty, or clean but not durable.
     pub failed_syncs: FailedSyncs,
     /// Whether replicas continue to run while etcd is restored from a backup. Operators must not allow it: a request
     /// that a replica sent before the restore may fit the state that another replica wrote after the restore. So with
@@ -173,8 +174,7 @@ impl Swarm {
         let FaultRates { kills, stops, full, resets, jumps, .. } = self.faults;
         Self {
             replicas: random.usize(1..=5),
-            // Small values make snapshots frequent. Each new snapshot replaces the one that the manifest names, and
-            // these replacements are tested too.
+            // Small values make snapshots frequent. So runs also test how each new snapshot replaces the one before it.
             snapshot_bytes_min: one_of(random, &[200, 1_000, 5_000, 5_000]),
             faults: FaultRates {
                 kills: kills * 2,

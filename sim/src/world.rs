@@ -17,7 +17,7 @@ pub struct World {
     /// The model of etcd; `None` if the server has a disk.
     etcd: Option<Etcd>,
     tasks: Vec<Task>,
-    /// Faults of the server that no client can see, in words.
+    /// Defects of the server that no client can see, in words.
     complaints: Vec<String>,
     /// Number of events that have happened in the run.
     steps: u64,
@@ -99,7 +99,8 @@ impl World {
         self.sim.schedule(0, Event::Task(id));
     }
 
-    /// Runs the simulation to its end. Returns the faults that no client can see, and the number of events.
+    /// Runs the simulation to its end. Returns the defects of the server that no client can see, and the number of
+    /// events.
     pub fn run(mut self) -> (Vec<String>, u64) {
         let end_us = self.sim.swarm.duration_us + QUIET_US + CATCH_UP_US;
         let sim = Rc::clone(&self.sim);
@@ -327,8 +328,9 @@ impl World {
     }
 
     /// Starts a server on a copy of the store with flipped bits. This server must load the same state, or report the
-    /// damage. After a crash (not `is_closed`) it may also drop the last commit. The simulator does not know the state
-    /// before that commit. So it accepts every state with a lower version, also one that lacks several commits.
+    /// damage. After a crash (not `is_closed`) the server may also drop the last commit. The simulator does not know
+    /// the state before that commit. So the simulator accepts every state with a lower version, also one that lacks
+    /// several commits.
     fn try_flips(&mut self, node: usize, flips: &[(usize, u8)], is_closed: bool) {
         if flips.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Tests of the simulator: some seeds show no fault, a seed always gives the same run, and every deliberate bug is
+//! Tests of the simulator: some seeds show no defect, a seed always gives the same run, and every deliberate bug is
 //! found.
 //!
 //! With the profile `sim` these tests take seconds; without it, minutes.
@@ -18,9 +18,9 @@ fn seeds_are_clean() {
     }
 }
 
-/// Seeds with replicas that once failed. Seed 1056: a snapshot's manifest was put after the manifest's commit had been
-/// abandoned. Seed 1250: a replica stopped making progress. Seed 3663: the model of etcd, not the server, was wrong. It
-/// returned the revision of another commit for a repeated commit.
+/// Seeds with replicas that once failed. Seed 1056: the key that names the newest snapshot was written by a commit that
+/// the replica had already abandoned. Seed 1250: a replica stopped making progress. Seed 3663: the model of etcd, not
+/// the server, was wrong. For a commit that a replica repeated, it returned the revision of another commit.
 #[test]
 fn seeds_that_failed_once_are_clean() {
     for seed in [1056, 1250, 3663] {

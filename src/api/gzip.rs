@@ -74,7 +74,8 @@ impl Gzip {
         Self { _permit: permit, made: Vec::new(), packed: 0, is_whole: false, state: GzipState::Waiting }
     }
 
-    /// Whether the length of the body already decides if the body is compressed.
+    /// Whether the server has decided if it compresses the body. It decides once the body is longer than
+    /// [`GZIP_BYTES_MIN`] or complete.
     #[must_use]
     pub(super) fn is_decided(&self) -> bool {
         !matches!(self.state, GzipState::Waiting)

@@ -399,11 +399,11 @@ impl Api {
         }
     }
 
-    /// Writes a client's change if the hand-over allows the change.
+    /// Writes a client's change, unless a takeover or rollback forbids the change.
     ///
     /// # Errors
     /// Those of [`Storage::write`]. 403 if the change concerns the identity Lease of a replica, and the caller is no
-    /// administrator. 429 if the hand-over does not allow the change.
+    /// administrator. 429 if a takeover or rollback forbids the change.
     #[inline]
     fn write_for_client(&mut self, table: &mut Table, change: Change, call: &Call<'_>) -> Result<Written, ApiError> {
         if self.identity.is_some() {
@@ -543,7 +543,8 @@ impl Api {
     /// Replies to a watch from an expired `resourceVersion`. As in kube-apiserver, the watch begins, and ends with an
     /// ERROR event. client-go's `RetryWatcher` gives up a version only after such an event. If the watch got the status
     /// 410, `RetryWatcher` would repeat the watch from the same version. After a rollback, kube-apiserver would get
-    /// that watch. There the version never expires, so the watch would show no events.
+    /// that watch. There the version never expires, since it is far above kube-apiserver's versions. So the watch would
+    /// show no events.
     ///
     /// # Errors
     /// [`ApiError`] if the options of the watch are invalid. `expired` if the request is no watch.
@@ -597,7 +598,8 @@ impl Api {
         Ok(self.storage.in_flight(namespace, name).map(Until::KeyIsFree))
     }
 
-    /// Replies to a request that changes no single Lease. Such a request needs no verdict.
+    /// Replies to a request that is not a read or a write of one Lease, such as a list, a watch or a deletion of a
+    /// collection. Such a request needs no verdict.
     fn reply_directly(&mut self, table: &Table, call: &Call<'_>, route: &Route<'_>) -> Result<Reply, ApiError> {
         match (route, call.head.method) {
             // An empty namespace in the path means all namespaces.

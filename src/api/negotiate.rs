@@ -28,7 +28,7 @@ impl Call<'_> {
     }
 
     /// Checks the options of a Table in the query. Call this function where the response is generated, since
-    /// kube-apiserver checks these options only after the change.
+    /// kube-apiserver checks these options only after it has written the change.
     ///
     /// # Errors
     /// 400 for an unknown `includeObject`.

@@ -185,8 +185,8 @@ fn next_page(table: &Table, token: &ContinueToken, range: Range) -> Result<Snaps
     let (start, remaining) = (token.key_in(&range), token.remaining_in(&range));
     let snapshot = match token.version() {
         None => Snapshot::now(table, range),
-        // This server has not issued this version. The first version of a new store is a time by the server's clock. So
-        // another server, whose clock was ahead, issued the version for another table. This table does not have that
+        // This server has not issued this version. Another server issued it for another table: the first version of a
+        // new store is the time by the server's clock, and that server's clock was ahead. This table does not have that
         // state.
         Some(version) if version > table.version().0 => return Err(too_late(token)),
         Some(version) => Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| too_late(token))?,
@@ -205,9 +205,9 @@ fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
 }
 
 /// Returns the error for a watch from a `resourceVersion` that this server has not issued yet. kube-apiserver waits for
-/// such a version, since one kube-apiserver may be behind another. Here, the first version of a new store is a time by
-/// the server's clock. So another server, whose clock was ahead, issued the version for another table. Until this
-/// server reaches the version, the watch would show no change.
+/// such a version, since one kube-apiserver may be behind another. This server does not wait. Another server issued the
+/// version for another table: the first version of a new store is the time by the server's clock, and that server's
+/// clock was ahead. Until this server reaches the version, the watch would show no change.
 #[cold]
 fn never_given_out(table: &Table, version: u64) -> ApiError {
     let message = format!("resource version {version} is above the newest, {}: list anew", table.version());

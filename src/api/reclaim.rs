@@ -54,8 +54,8 @@ impl Reclaim {
         let Some(holder) = contested_by(lease) else { return };
         self.advance(now_ms);
         let Phase::Open { claims, .. } = &mut self.phase else { return };
-        // The number of claims is limited, except in the cluster's own namespaces. Otherwise claims of other users
-        // could make leaders of the cluster lose their locks.
+        // The number of claims is limited, except in the cluster's own namespaces. Without the exception, other users
+        // could use up the limit, and leaders of the cluster would lose their locks.
         if claims.len() < CLAIMS_MAX || CLUSTER_NAMESPACES.contains(&lease.metadata.namespace.as_str()) {
             claims.insert(claim_of(&self.hasher, lease, holder));
         }
@@ -81,8 +81,8 @@ impl Reclaim {
             Phase::Open { began_ms, claims } => (*began_ms, claims.contains(&claim_of(&self.hasher, lease, holder))),
             Phase::Over => return Ok(()),
         };
-        // The reservation lasts for the lock's duration. A competing client waits as long for a renewal, before it
-        // takes the lock over. All clients of a lock use the same duration.
+        // The reservation lasts for the lock's duration. A competing client also waits this long for a renewal before
+        // it takes the lock over. All clients of a lock use the same duration.
         let lasts_ms = lease.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let lasts_ms = lasts_ms.map_or(self.period_ms, |seconds| self.period_ms.min(seconds.saturating_mul(1000)));
         let left_ms = began_ms.saturating_add(lasts_ms).saturating_sub(now_ms);

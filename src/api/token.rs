@@ -3,9 +3,9 @@
 //!
 //! A token has kube-apiserver's fields, with the same content. So a client can continue a list after a takeover or a
 //! rollback, when another server gets the token. A token also has the number of remaining items, which the server would
-//! otherwise count again for each page. The table's ordered map can only count items one by one. A page counts the
-//! items only if its token lacks their number for the range of the list. An example is the token that continues an
-//! expired list in the newest state.
+//! otherwise count again for each page. The table's ordered map can only count items one by one. The server counts the
+//! items only if the token of the page lacks their number for the range of the list. An example is the token that
+//! continues an expired list in the newest state.
 
 use crate::api_error::ApiError;
 use crate::codec::json::repaired;

@@ -233,7 +233,8 @@ impl Api {
             Until::Settled(ticket, answer) => match ticket.take() {
                 Outcome::Applied(object) if !self.handover.may_acknowledge(&object) => Err(ApiError::Timeout),
                 // The server decided the change during a takeover, or a takeover is in progress now. So an import may
-                // already have replaced the change in the table: another client holds the lock in built-in storage.
+                // already have replaced the change in the table, since another client holds the lock in built-in
+                // storage. `check_renewed` finds this out before the answer.
                 Outcome::Applied(object) if permit.is_some() || self.handover.follows_built_in() => {
                     let until = Until::BuiltInHas(object, answer);
                     let waiting =

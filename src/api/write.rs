@@ -144,7 +144,8 @@ impl Api {
                 admitted => admitted?,
             }
         }
-        // If admission refuses the Lease, kube-apiserver does not warn of its owner references.
+        // This warning comes after admission: if admission refuses the Lease, kube-apiserver does not warn of repeated
+        // owner references.
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
         let named_version = Some(lease.metadata.resource_version.as_str()).filter(|text| !text.is_empty());
         let named_version =
@@ -402,7 +403,7 @@ pub(super) fn check_entries(meta: &ObjectMeta) -> Result<(), ApiError> {
 /// an apply (apiserver `endpoints/handlers`, `isTooLargeError`). Returns whether `managedFields` were removed.
 ///
 /// # Errors
-/// 500 if the Lease is too large: in an apply with its `managedFields`, otherwise even without them.
+/// 500 if the Lease is too large. In an apply, its `managedFields` count; in any other write, they do not.
 fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     match check_size(lease) {
         Ok(()) => Ok(false),
@@ -508,7 +509,8 @@ mod tests {
         assert_eq!(status["details"]["retryAfterSeconds"], 1);
         assert_eq!(table.len(), GENERATED_NAMES_MAX);
 
-        // If the client sets both `name` and `generateName`, the server tries only `name`. The error is the same.
+        // If the client sets both `name` and `generateName`, the server tries only `name`. The message is still that of
+        // a generated name.
         let both = format!("{{\"metadata\":{{\"name\":\"{last}\",\"generateName\":\"g-\"}}}}");
         let refused = create(&mut api, &mut table, &both);
         let status: serde_json::Value = serde_json::from_slice(&refused.body.into_bytes()).expect("JSON");

@@ -43,8 +43,8 @@ impl Kind {
     }
 
     /// Whether the evaluation still holds at the time `now`, with the CAs in `trust`. If the clock has gone back since
-    /// the evaluation, it may have been ahead, so that valid certificates seemed to have expired. So an evaluation
-    /// without any proof then no longer holds.
+    /// the evaluation, it may have been ahead before, so that valid certificates seemed to have expired. So an
+    /// evaluation that proved no identity does not hold after the clock has gone back.
     fn holds(&self, trust: &Arc<Trust>, now: Time) -> bool {
         let Self::Proven { trust: own, proof, since, .. } = self else { return false };
         let is_proof = proof.is_front_proxy || proof.user.is_some();

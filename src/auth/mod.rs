@@ -74,9 +74,9 @@ const GROUP_MONITORING: &str = "system:monitoring";
 ///
 /// # Errors
 /// [`ApiError::Unauthorized`] for anonymous callers. For other callers [`ApiError::Forbidden`], or
-/// [`ApiError::ForbiddenPath`] if the route does not name Leases. Any caller, even an anonymous one, gets
-/// [`ApiError::Forbidden`] for a write of the hand-over Lease, which controls who may write Leases, without the right
-/// to write it.
+/// [`ApiError::ForbiddenPath`] if the route does not name Leases. The Lease of the hand-over, which has the state of a
+/// takeover or rollback, controls who may write Leases. A write of that Lease by a caller without the right gets
+/// [`ApiError::Forbidden`], even if the caller is anonymous.
 pub fn authorize(
     caller: &Caller,
     method: Method,
@@ -120,8 +120,9 @@ fn has_rights(identity: &Identity) -> bool {
     identity.is_in(GROUP_MASTERS) || identity.is_in(GROUP_MONITORING) || node_name(identity).is_some()
 }
 
-/// Checks that `caller` may write the hand-over Lease, if the request would write that Lease. The hand-over Lease
-/// decides who may write Leases in the whole cluster. So the right to write Leases in its namespace does not suffice.
+/// Checks that `caller` may write the hand-over Lease, if the request would write that Lease. The hand-over Lease has
+/// the state of a takeover or rollback, and decides who may write Leases in the whole cluster. So the right to write
+/// Leases in its namespace does not suffice.
 ///
 /// # Errors
 /// [`ApiError::Forbidden`] for a caller without that right.

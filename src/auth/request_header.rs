@@ -39,8 +39,8 @@ pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     found
 }
 
-/// Reads the user that the field lines name into `identity`, whose memory it reuses. Only the first 64 configured field
-/// names for the user name count.
+/// Reads the user that the field lines name. Stores the user in `identity`, and reuses the memory of the value there.
+/// Only the first 64 configured field names for the user name count.
 ///
 /// # Errors
 /// [`Unnamed`]. The user name in `identity` is then not valid.
@@ -110,7 +110,7 @@ impl Reading {
     }
 }
 
-/// The configured field names that have had a line, and the field name whose value is used.
+/// The configured field names for the user name that have had a line in this request, and the one whose value is used.
 #[derive(Default)]
 struct FirstLines {
     /// A bit for each configured field name that has had a line. Names after the 64th are ignored.
@@ -120,9 +120,10 @@ struct FirstLines {
 }
 
 impl FirstLines {
-    /// Stores `value` in `own` if the configuration lists its field name before the field name whose value is used so
-    /// far. Only the first line of each field name counts. If this line is empty, the next field name is used, not the
-    /// next line of this name (apiserver `headerrequest`, `headerValue`, and Go's `Header.Get`).
+    /// Stores `value` in the user name `own`, unless an earlier field name in the configuration has set `own`. `at` is
+    /// the position of the value's field name in the configuration. Only the first line of each field name counts. If
+    /// this line is empty, the next field name is used, not the next line of this name (apiserver `headerrequest`,
+    /// `headerValue`, and Go's `Header.Get`).
     fn take(&mut self, at: usize, value: &str, own: &mut String) {
         let Some(bit) = u32::try_from(at).ok().and_then(|at| 1_u64.checked_shl(at)) else { return };
         let is_first = self.seen & bit == 0;

@@ -71,10 +71,11 @@ impl EtcdArgs {
     }
 }
 
-/// Checks the URLs in the flag `--{prefix}-servers`, which are those of etcd's members.
+/// Checks the URLs of etcd's members in the flag `--{prefix}-servers`. `has_authorities` is whether the flag
+/// `--{prefix}-cafile` is given.
 ///
 /// # Errors
-/// The first URL that is malformed, or that needs the file of certificate authorities.
+/// The first URL that is malformed, or that needs the missing `--{prefix}-cafile`.
 pub(super) fn check_members(prefix: &str, urls: &[String], has_authorities: bool) -> Result<(), String> {
     for url in urls {
         if !is_member(url) {

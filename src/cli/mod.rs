@@ -39,8 +39,8 @@ pub enum Stop {
     Wrong(String),
 }
 
-/// Parses the command line of another program of this workspace with `T`. Writes help and version to standard output,
-/// and an error as one line to standard error.
+/// Parses the command line of a program of this workspace other than the server. `T` defines its flags. Writes help and
+/// version to standard output, and an error as one line to standard error.
 ///
 /// # Errors
 /// The exit status after help, version or an error.

@@ -1,8 +1,10 @@
 //! Follows the built-in Leases (the Leases that kube-apiserver itself stores) through kube-apiserver, for a takeover
-//! without access to the cluster's etcd.
+//! without access to the cluster's etcd. The cluster thread, which sends all requests to kube-apiserver, lists and
+//! watches these Leases, and passes each event to the event loop.
 //!
-//! A watch that begins before kube-apiserver switches to this server reads built-in storage until the watch ends. A
-//! list or watch that begins later is forwarded to this server, and counts as failed.
+//! A watch that begins before kube-apiserver forwards Leases to this server reads built-in storage until the watch
+//! ends. kube-apiserver forwards a later list or watch to this server. It counts as failed, since it returns no
+//! built-in Leases.
 
 use super::Followed;
 use super::follow::{Seen, list_and_watch, told};
@@ -78,7 +80,8 @@ impl BuiltInChanges {
     }
 }
 
-/// Follows the built-in Leases while the event loop wants a run. Returns when the event loop has dropped its end.
+/// Follows the built-in Leases while the event loop wants a run. Returns when the event loop has dropped its end of the
+/// channel.
 pub(super) async fn follow_built_in(client: Client, BuiltInRequests { mut wanted, events }: BuiltInRequests) {
     let api: Api<BuiltInLease> = Api::all(client);
     loop {
@@ -133,8 +136,9 @@ fn stored(lease: &BuiltInLease) -> Result<(String, Option<StoredLease>), String>
     let key = key(lease);
     let version = lease.metadata.resource_version.as_deref().unwrap_or_default();
     let revision = version.parse().map_err(|_| format!("{key} has the resourceVersion {version:?}"))?;
-    // Once the kube-apiserver has switched, this server answers the list. Such a list has at least the Lease of the
-    // hand-over, whose `resourceVersion` was issued by this server.
+    // Once kube-apiserver forwards Leases to this server, this server answers the list. Its list contains at least the
+    // Lease that controls the hand-over. The `resourceVersion` of that Lease comes from this server, so it is too large
+    // for a built-in Lease.
     if revision >= BUILT_IN_VERSIONS_END {
         return Err("kube-apiserver already forwards Leases to this server".to_owned());
     }

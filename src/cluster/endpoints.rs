@@ -1,5 +1,6 @@
 //! Maintains the EndpointSlices of a Service, as kube-apiserver's lease reconciler does for the Service `kubernetes`
-//! (Kubernetes, "EndpointSlices", "Management").
+//! (Kubernetes, "EndpointSlices", "Management"). The event loop sends the endpoints of the live replicas over a channel
+//! to the cluster thread, which sends all requests to kube-apiserver.
 //!
 //! Each replica renews an identity Lease, which shows that the replica is alive, and contains its address. Every
 //! replica computes the same slices from these Leases, and checks the slices every ten seconds. A replica replaces a
@@ -126,9 +127,11 @@ impl EndpointsSender {
 /// further such failure counts as an error.
 const RACES_MAX: u32 = 4;
 
-/// Maintains the slices of `service` while the sender exists. Leaves the slices unchanged while the list of endpoints
-/// is empty: this replica may not know which replicas are alive, or it was the last one, and may return at the same
-/// address. Reports the generation of the endpoints in the slices to `published`.
+/// Maintains the slices of `service` while the sender of the endpoints exists. Reports the generation of the endpoints
+/// in the slices to `published`.
+///
+/// An empty list of endpoints leaves the slices unchanged. It means that this replica does not know which replicas are
+/// alive, or that the last live replica stops. A stopped replica may soon return at the same address.
 pub(super) async fn keep_endpoints(
     client: Client,
     service: &ServiceName,
@@ -151,8 +154,8 @@ pub(super) async fn keep_endpoints(
                         return;
                     }
                 }
-                // After `RACES_MAX` such errors the cause must be another one: for example, the namespace does not
-                // exist.
+                // The usual cause of these errors is another replica. After `RACES_MAX` errors in a row, the cause must
+                // be something else, such as a missing namespace.
                 Err(kube::Error::Api(status)) if [CONFLICT, NOT_FOUND].contains(&status.code) && races < RACES_MAX => {
                     tracing::debug!(%service, "another replica was first; looking again");
                     wait = PAUSE_MIN;
@@ -361,7 +364,8 @@ mod tests {
         let nodes: Vec<_> = endpoints_of(&found[0]).iter().map(of_endpoint).collect();
         let expected = ["node-a", "node-b"].map(|node| (node.to_owned(), vec![node.to_owned()]));
         assert_eq!(nodes, expected);
-        // The plan replaces a hint that another client has changed. But the plan does not write a dropped hint again.
+        // The plan replaces a hint that another client has changed. But it does not write a hint again that an old
+        // kube-apiserver has dropped.
         let endpoints = found[0].endpoints.as_mut().expect("endpoints");
         endpoints[0].hints = endpoints[1].hints.clone();
         let (mut found, steps) = applied(found, &wanted);

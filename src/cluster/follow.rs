@@ -23,9 +23,9 @@ pub(super) enum Seen<K> {
     Gone(K),
 }
 
-/// Timeout of a watch, in seconds. The next watch continues where this one ended, at the cost of one request. So on a
-/// working connection, this server receives something at least this often. If no byte arrives for [`READ_MAX`], the
-/// connection is dead.
+/// Timeout of a watch, in seconds. kube-apiserver then ends the watch, and the next watch continues at the same place.
+/// So on a working connection, this server receives something at least this often. If no byte arrives for [`READ_MAX`],
+/// the connection is dead.
 const WATCH_SECONDS: u32 = 50;
 /// Maximum time without received bytes until the connection counts as dead. Until then, this server may miss new
 /// namespaces. The value equals kube-apiserver's maximum time for a list (`--request-timeout`), so that no list is cut
@@ -91,9 +91,10 @@ impl Pauses {
     /// failed. `has_delivered` is whether a watch delivered a change.
     ///
     /// Three things reset the pause: a change, a watch of [`PAUSE_MAX`], and a list after a failed list. After a
-    /// restart, kube-apiserver may refuse the first watch, or report its version as expired. The next list must then
-    /// come soon, since this server does not see new namespaces meanwhile. A list after a successful list does not
-    /// reset the pause. Otherwise, without the right to watch, this server would send lists without end.
+    /// restart, kube-apiserver may refuse the first watch, or report its `resourceVersion` as expired. The next list
+    /// must then come soon, since this server does not see new namespaces meanwhile. A list after a successful list
+    /// does not reset the pause. Otherwise a server that may list but not watch would send a list about every
+    /// [`PAUSE_MIN`].
     fn after(&mut self, since_list: Option<Duration>, has_delivered: bool) -> Duration {
         let had_listed = std::mem::replace(&mut self.has_listed, since_list.is_some());
         if has_delivered || since_list.is_some_and(|since_list| !had_listed || since_list >= PAUSE_MAX) {

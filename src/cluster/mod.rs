@@ -3,8 +3,8 @@
 //! EndpointSlices. During a takeover without access to etcd, it follows the built-in Leases (the Leases that
 //! kube-apiserver itself stores).
 //!
-//! A separate thread sends all requests to kube-apiserver. The event loop only takes the results from a queue
-//! (`updates`). So a slow or unreachable kube-apiserver does not delay renewals.
+//! A separate thread, the cluster thread, sends all requests to kube-apiserver. The event loop only takes the results
+//! from a queue (`updates`). So a slow or unreachable kube-apiserver does not delay renewals.
 
 mod built_in;
 mod endpoints;
@@ -165,7 +165,8 @@ impl Cluster {
     }
 }
 
-/// Returns the client certificate of a kubeconfig's user in PEM, from the same place as the crate `kube`.
+/// Returns the client certificate of a kubeconfig's user in PEM. Like the crate `kube`, prefers the certificate in the
+/// kubeconfig to a named file.
 fn client_cert_pem(user: &AuthInfo) -> Option<Vec<u8>> {
     match &user.client_certificate_data {
         Some(data) => STANDARD.decode(data).ok(),

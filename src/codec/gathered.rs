@@ -25,7 +25,7 @@ pub(super) struct Gathered<T> {
 }
 
 impl<Text: Ord + Into<CompactString>> Entries<Text> {
-    /// Moves all entries into `meta`. Returns the number of entries in the body, including repeated ones.
+    /// Moves all entries into `meta`. Returns the number of entries, including those whose key is repeated.
     pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
         let count = self.labels.count + self.annotations.count + self.owners.count + self.finalizers.count;
         meta.labels = string_map(self.labels.kept);

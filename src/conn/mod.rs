@@ -32,7 +32,7 @@ pub(crate) struct Conn {
     /// Outcome of [`Conn::read_ahead`], stored until the connection is served: the number of bytes from the socket, or
     /// the error.
     ahead: io::Result<usize>,
-    /// Open watches with further events, for which the output had no room.
+    /// Open watches that wait for room in the output, since it had no room for their further events.
     behind: Vec<WatcherKey>,
     /// Start of the peer's time to show a certificate, in ms. This is the time of the accept, plus the time for which
     /// the handshake waited for this server.
@@ -175,9 +175,9 @@ impl Conn {
         self.transport.has_begun_handshake()
     }
 
-    /// Reads from the socket, if [`Conn::on_ready`] would begin with a read. Returns the prefetch key of the next
-    /// request, if the key is known. So the caller can bring the Leases of several connections into the processor's
-    /// caches together, before it serves the connections.
+    /// Reads from the socket, if [`Conn::on_ready`] would begin with a read. Returns the key with which the table
+    /// prefetches the Lease of the next request, if that Lease is known. So the caller can bring the Leases of several
+    /// connections into the processor's caches together, before it serves the connections.
     pub(crate) fn read_ahead(
         &mut self,
         table: &Table,
@@ -277,7 +277,7 @@ impl Conn {
         }
     }
 
-    /// Whether a job, such as a list, is runnable.
+    /// Whether a job (a response made in steps, such as a list) has a step that can run now.
     #[must_use]
     pub(crate) fn has_job_step(&self) -> bool {
         self.phase == Phase::Open && self.protocol.has_job_step()
@@ -426,8 +426,9 @@ impl Conn {
         }
     }
 
-    /// [Checks](crate::api::job::Job::check) the jobs in progress, such as lists. A job whose deadline has passed, or
-    /// whose permit another client needs, frees its memory.
+    /// [Checks](crate::api::job::Job::check) the jobs in progress, such as lists. A job frees its memory if its
+    /// deadline has passed, or if another client has got its permit. A permit is the right to one of a limited number
+    /// of concurrent jobs.
     pub(crate) fn check_jobs(&mut self, now: Now) {
         let has_room = self.has_room();
         self.protocol.check_jobs(now, has_room);
@@ -439,8 +440,9 @@ impl Conn {
         self.protocol.has_job()
     }
 
-    /// Begins to close because the server ends the connection. Requests in progress finish, and no other request
-    /// begins. A connection that has already begun to close continues.
+    /// Ends the connection, because the server stops or sends its clients to other replicas. On an open connection,
+    /// requests in progress finish, and no other request begins. A connection that is already closing still sends its
+    /// queued output. In any other phase, the connection closes at once.
     pub(crate) fn on_shutdown(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match self.phase {
             Phase::Open => {
@@ -486,7 +488,8 @@ impl Conn {
         self.owed_since_ms.saturating_add(WRITE_STALL_MS_MAX)
     }
 
-    /// Handles a deadline of the peer ([`Conn::deadline_ms`]) that has passed.
+    /// Handles a deadline of the peer ([`Conn::deadline_ms`]) that has passed: ends the late HTTP/2 streams, or the
+    /// whole connection.
     pub(crate) fn on_timeout(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         let had_output = self.is_output_waiting();
         let is_stalled = self.phase != Phase::Open || had_output && self.output_deadline_ms() <= now.ms;

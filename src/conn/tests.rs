@@ -249,7 +249,7 @@ fn a_late_http1_body_ends_the_connection_while_output_waits() {
     world.turn();
     let began_ms = world.now.ms;
     world.now.ms += BODY_MS_MAX / 2;
-    // As if the peer had read enough of the output.
+    // Restarts the deadline for reading output, as if the peer had read enough of it.
     world.conn.note_owed(world.now);
     assert_eq!(world.conn.deadline_ms(), began_ms + BODY_MS_MAX);
     world.now.ms = began_ms + BODY_MS_MAX;

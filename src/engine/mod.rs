@@ -176,8 +176,8 @@ pub enum EngineError {
         /// Name of the store.
         store: String,
     },
-    /// What this process knows contradicts a store with several writers. The store is intact, and the process must load
-    /// it again.
+    /// A store with several writers contradicts what this process knows about the store. The store is intact, and the
+    /// process must load it again.
     #[error("{store} must be loaded again: {what}")]
     Lost {
         /// Name of the store.
@@ -204,7 +204,8 @@ pub enum EngineError {
         #[source]
         cause: io::Error,
     },
-    /// A commit is larger than the store allows. In etcd, a copy of the commit may have taken effect nevertheless.
+    /// A commit is larger than the store allows. In etcd, another member may have carried out a copy of the commit
+    /// nevertheless.
     #[error("{store} refuses a large commit: {cause}")]
     TooLarge {
         /// Name of the store.

@@ -72,7 +72,7 @@ pub(super) enum Failure {
 enum Heard<A> {
     /// Index of the member, and its answer to a copy of the request.
     Answer(usize, Result<A, Status>),
-    /// Index of the member, and the raft term of its leader; 0 if it has no leader or has not said so in time.
+    /// Index of the member, and the raft term of its leader; 0 if it has no leader or did not answer in time.
     Leader(usize, u64),
 }
 
@@ -498,7 +498,7 @@ pub(super) mod tests {
         [&length[1..], &[kind, flags], &stream, payload].concat()
     }
 
-    /// Returns the frames of an answer with one message: the fields, the message, and the status 0.
+    /// Returns the frames of an answer with one message: the header fields, the message, and the gRPC status 0.
     fn answer(stream: [u8; 4], message: &[u8]) -> Vec<u8> {
         let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
         let fields = frame(HEADERS, 4, stream, b"\x88\x0f\x10\x10application/grpc");

@@ -1,4 +1,4 @@
-//! The configuration of etcd: addresses and credentials.
+//! The configuration of the access to etcd: addresses, credentials and limits.
 
 use super::client::in_words;
 use crate::engine::EngineError;

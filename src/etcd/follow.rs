@@ -80,8 +80,8 @@ impl Stall {
     /// etcd had at the last look. So a silent watch counts as stalled at most two times [`SILENCE`] after etcd has
     /// answered the transaction of the entry.
     ///
-    /// A watch that has delivered no entry since it was opened never stalls. etcd may need longer than that to read the
-    /// old entries for a new watch. If the watch were opened again meanwhile, etcd would have to begin again.
+    /// A watch that has delivered no entry since it was opened never counts as stalled. For a new watch, etcd may have
+    /// to read many old entries first. If the watch were opened again meanwhile, etcd would have to begin again.
     fn look(&mut self, delivered: Position, newest: Position) -> bool {
         let expected = std::mem::replace(&mut self.newest, newest);
         self.opened < delivered && delivered < expected

@@ -1,4 +1,5 @@
-//! Reads the whole store at one revision, at startup.
+//! Reads the whole store at one revision, at startup: the manifest, the base, and the entries of the journal. The base
+//! is the snapshot of all Leases that the manifest names, or an empty table in a new store.
 
 use super::client::{Client, Failure};
 use super::config::Config;
@@ -72,8 +73,9 @@ impl Load {
     pub(super) async fn entries(&mut self, state: &SharedState) -> Result<Event, Failure> {
         if self.entries.is_none() {
             let entries = self.read(state).await?;
-            // `head` counts all entries, so it shows whether one is missing. Barriers may show this only after the next
-            // new entry. Until then, the replica would answer reads at `resourceVersion` 0.
+            // `head` counts all entries, so it shows whether one is missing. Without this check, the replica might
+            // notice the gap only after the next new entry. Until then, it would answer reads at `resourceVersion` 0
+            // without the changes of the missing entry.
             let positions = entries.iter().map(|entry| entry.position);
             if let Err(damaged) = check_count(state.client.config(), self.base, positions, state.numbered.get()) {
                 return Ok(Event::Failed(damaged));
@@ -140,8 +142,8 @@ pub(super) fn all(Range { start, end }: Range<Vec<u8>>, revision: i64) -> RangeR
 }
 
 /// Checks that no entry of the journal is missing. `positions` has the positions of the entries in etcd, and `all` is
-/// the number of entries ever written, as the key `head` counts them. Entries up to the end of `base` may have been
-/// deleted.
+/// the number of entries ever written, as the key `head` counts them. `base` is the end of the entries that the base
+/// contains. Entries up to this end may have been deleted.
 ///
 /// # Errors
 /// The number of entries is wrong.

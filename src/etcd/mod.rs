@@ -10,8 +10,8 @@
 //! An entry is a key that is created once. The revision of the creation is the entry's position. So etcd orders all
 //! entries, and a watch delivers them in this order to every replica. A transaction that writes an entry also writes
 //! the key `head`. So the revision of `head` is the position of the last entry. A linearizable read of `head` tells a
-//! replica which entries it must have applied before a consistent read of its table. So no progress notifications of
-//! the watch are needed.
+//! replica which entries it must have applied before a consistent read of its Leases. So the replica needs no progress
+//! notifications of the watch.
 //!
 //! The client consists of `tonic` and the messages in [`messages`].
 

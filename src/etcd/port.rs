@@ -25,7 +25,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
-/// A store in etcd that other processes also write to.
+/// The event loop's connection to the thread that reads and writes a store in etcd. Other processes also write to this
+/// store.
 #[derive(Debug)]
 pub struct EtcdPort {
     commands: Sender<Command>,
@@ -48,7 +49,7 @@ const LOOKS_MIN: u32 = 4;
 /// Puts in etcd that the watch has not delivered.
 #[derive(Clone, Copy, Debug)]
 struct Undelivered {
-    /// What the query found that first noticed these puts.
+    /// Result of the query that first noticed these puts.
     found: Found,
     /// Time of the query that first noticed these puts.
     since: Instant,
@@ -202,8 +203,8 @@ async fn do_commit(state: Rc<SharedState>, commit: Commit) {
         Ok(Done::Taken) => {
             return state.fail(Failure::Lost("another process has the name of this writer".to_owned()));
         }
-        // A gRPC proxy in front of etcd may allow only smaller messages than etcd itself. So the commit is too large,
-        // and only this commit fails.
+        // etcd's answer to a commit is short. So this failure comes from a gRPC proxy that sends etcd only smaller
+        // messages than etcd accepts. The commit is too large for the proxy, and only this commit fails.
         Err(Failure::TooLong(message)) => {
             (Event::Failed(Failure::TooLarge(message).into_error(state.client.config())), 0)
         }
@@ -333,8 +334,8 @@ mod tests {
     /// Revision up to which everything is delivered.
     const DELIVERED: u64 = 10;
 
-    /// Returns the error after queries in each of ten seconds that find `found`, and the revision from which a reopened
-    /// watch would start. The watch is closed for the first `closed_seconds`.
+    /// Runs one query in each of ten seconds, which finds `found`. The watch is closed for the first `closed_seconds`.
+    /// Returns the error, and the revision after which a reopened watch would start.
     fn after_ten_seconds(found: Found, closed_seconds: u64) -> (Option<String>, u64) {
         let poll = Poll::new().expect("a poll");
         let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");

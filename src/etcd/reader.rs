@@ -1,4 +1,5 @@
-//! A read-only engine over a store in etcd at one revision, for the inspection by an operator.
+//! Reads the store that replicas keep in etcd, for the command `inspect`. All reads see etcd at one revision, and
+//! nothing is written.
 
 use super::background::LocalRuntime;
 use super::client::Client;
@@ -50,7 +51,7 @@ impl EtcdReader {
     }
 
     /// Checks that no entry of the journal is missing, as a replica does at startup. Without a manifest, the number of
-    /// deleted entries is unknown.
+    /// deleted entries is unknown, so the check passes.
     fn check_count(&self) -> Result<(), EngineError> {
         let Some(manifest) = self.value(self.keys.manifest())? else { return Ok(()) };
         let head = self.read(one(self.keys.head(), self.revision))?.pop().unwrap_or_default();

@@ -17,7 +17,7 @@ pub(super) struct SharedState {
     events: UpdateSender<Event>,
     /// Entries of the journal that etcd may still hold.
     pub(super) entries: RefCell<Entries>,
-    /// Position of the last entry that was delivered or loaded.
+    /// Position of the last entry that the watch has delivered to the event loop, or that the startup has loaded.
     pub(super) delivered: Cell<Position>,
     /// Position of the newest entry that etcd is known to have, delivered or not.
     pub(super) newest: Cell<Position>,
@@ -28,11 +28,12 @@ pub(super) struct SharedState {
     /// Position of the base (the snapshot that a startup loads) in the last manifest that was delivered, loaded or put;
     /// 0 if the base is an empty table.
     base: Cell<Position>,
-    /// Last chunk of a snapshot that this process has put, as in [`Known::chunk`].
+    /// The chunk of a snapshot that this process last put into etcd; see [`Known::chunk`].
     pub(super) chunk: Cell<Option<PutChunk>>,
     /// Revision up to which the watch has delivered all entries and manifests.
     pub(super) followed: Cell<u64>,
-    /// Manifests from the watch that are held back while this process puts a manifest; `None` at other times.
+    /// Manifests from the watch that are held back while this process puts a manifest, since the answer to its own
+    /// manifest must come first; `None` at other times.
     held: RefCell<Option<Vec<StoredManifest>>>,
     /// For each kind of request, the time since which a request of this kind waits for etcd; `None` if none waits.
     waits: [Cell<Option<Instant>>; 3],
@@ -65,8 +66,8 @@ pub(super) const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 impl ReasonLog {
-    /// Records a reason if a log line about it is due. Returns whether it is: for the first reason at once, and for a
-    /// different one at most once a minute.
+    /// Whether a log line about this reason is due; if so, records the reason. The first reason is due at once. A
+    /// different reason is due a minute after the last log line.
     fn is_due(&mut self, reason: &str, now: Instant) -> bool {
         let is_due = match &self.0 {
             Some((at, told)) => told != reason && now.duration_since(*at) >= TELL_EVERY,
@@ -160,13 +161,14 @@ impl SharedState {
         }
     }
 
-    /// Holds delivered manifests back until [`SharedState::release_manifests`]. So the answer to this process's own
-    /// manifest comes before any later manifest.
+    /// Holds delivered manifests back until [`SharedState::release_manifests`]. So the event loop gets the answer to
+    /// this process's own manifest before any later manifest.
     pub(super) fn hold_manifests(&self) {
         self.held.replace(Some(Vec::new()));
     }
 
-    /// Reports the answer to a commit with a manifest. Then delivers the held manifests that were put after `revision`.
+    /// Reports the answer to a commit with a manifest. Then delivers the held manifests that were put after `revision`,
+    /// the revision of this commit.
     pub(super) fn release_manifests(&self, answer: Event, revision: u64) {
         self.note_manifest(revision);
         self.say(answer);
@@ -186,8 +188,8 @@ impl SharedState {
         }
     }
 
-    /// Reports another writer's manifest. That writer deletes the entries up to its base. So this process remembers
-    /// only the last of them of each writer.
+    /// Reports another writer's manifest. That writer deletes the entries up to the manifest's base (the snapshot that
+    /// a startup loads). Of these entries, this process then remembers only the last one of each writer.
     fn say_replaced(&self, manifest: StoredManifest) {
         let base = base_end(&manifest.bytes).position;
         if base > self.base.get() {
@@ -197,8 +199,8 @@ impl SharedState {
         self.say(Event::Replaced(manifest));
     }
 
-    /// Records the base of a manifest that this process has loaded or put. This process deletes the entries up to that
-    /// base itself, so it must still remember them.
+    /// Records the base (the snapshot that a startup loads) of a manifest that this process has loaded or put. This
+    /// process deletes the entries up to this base itself, so it must still remember them.
     pub(super) fn note_base(&self, base: End) {
         self.base.set(self.base.get().max(base.position));
     }

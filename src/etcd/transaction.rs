@@ -1,4 +1,5 @@
-//! A commit as one etcd transaction, and the meaning of etcd's answer.
+//! A commit of the journal as one etcd transaction, and the meaning of etcd's answer. A commit writes an entry (a batch
+//! of changes), a chunk of a snapshot, or the manifest, and may delete old entries and chunks.
 //!
 //! A transaction may be repeated after an attempt whose outcome is unknown. The transaction requires that the key of
 //! its entry does not exist, and that its manifest replaces one specific revision. So if the first attempt took effect,
@@ -93,7 +94,8 @@ const VERSION: i32 = 0;
 const MOD_REVISION: i32 = 2;
 
 impl Transaction {
-    /// Creates the transaction of a commit; `None` if etcd does not support the commit.
+    /// Creates the transaction of a commit. Returns `None` if the entry is too short to contain its writer and
+    /// sequence, or if `writes` has other writes than deletions.
     pub(super) fn of(commit: Commit, keys: &Keys, known: &Known<'_>) -> Option<Self> {
         let Commit { append, piece, writes, manifest } = commit;
         let mut transaction = Self::default();
@@ -143,15 +145,16 @@ impl Transaction {
         Some(transaction)
     }
 
-    /// Requires that the last delivered entry exists. If all delivered entries are truncated, requires the known
-    /// manifest and a `head` at or after the position of the last delivered entry.
+    /// Requires that the last delivered entry exists. If all delivered entries were deleted, requires two other things:
+    /// the manifest is the known one, and the key `head`, which every entry's transaction writes, was last written at
+    /// or after the position of the last delivered entry.
     fn require(&mut self, known: &Known<'_>, keys: &Keys) {
         match known.entries.last {
             Some((writer, sequence, position)) => self.compare(keys.entry(writer, sequence), EQUAL, position.0),
             None => {
                 self.compare(keys.manifest(), EQUAL, known.manifest_revision);
                 // The revision of a missing key is 0, so the comparison fails if `head` is missing. Before the first
-                // delivered entry, `head` may be missing.
+                // delivered entry, `head` may be missing, so nothing is required of it.
                 if let Some(before) = known.delivered.0.checked_sub(1) {
                     self.compare(keys.head(), GREATER, before);
                 }
@@ -201,9 +204,10 @@ impl Transaction {
         self.request.success.push(deletion(range));
     }
 
-    /// Deletes the entries in `range`, unless one of them is a late duplicate with a position after `up_to`. A late
-    /// duplicate must stay, since a replica that loads the store counts every entry after the base. A barrier compares
-    /// this number with etcd's count of all entries, which includes the duplicate.
+    /// Deletes the entries in `range`, unless one of them has a position after `up_to`. That entry is a duplicate: a
+    /// late copy of a transaction has created a deleted entry again. etcd's count of all entries (the version of the
+    /// key `head`) includes the duplicate. A replica that loads the store compares this count with the entries that it
+    /// finds. So the duplicate must stay.
     fn truncate(&mut self, range: Range<Vec<u8>>, up_to: Position) {
         let all_before = Compare {
             result: LESS,
@@ -270,8 +274,8 @@ pub(super) fn get(key: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::Range(RangeRequest { key, ..RangeRequest::default() })) }
 }
 
-/// Returns a transaction without effect. etcd refuses this transaction unless the client may read and write every key
-/// of the store.
+/// Returns a transaction without effect, which tests the rights of the client. etcd refuses this transaction unless the
+/// client may read and write every key of the store.
 pub(super) fn rights(keys: &Keys) -> TxnRequest {
     let compared = Some(Compared::Version(-1));
     let never = Compare { target: VERSION, key: keys.format(), compared, ..Compare::default() };
@@ -285,8 +289,8 @@ pub(super) fn find_end(keys: &Keys) -> TxnRequest {
     TxnRequest { success: vec![get(keys.head()), manifest], ..TxnRequest::default() }
 }
 
-/// Sequences and positions of entries that the store may hold, by writer. For each writer, the last entry and the
-/// entries after the base are known.
+/// Sequences and positions of entries that the store may hold, by writer. For each writer, this record has at least the
+/// last entry and the entries after the base (the snapshot that a startup loads).
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     by_writer: BTreeMap<u64, VecDeque<(u64, Position)>>,
@@ -333,9 +337,9 @@ impl Entries {
         }
     }
 
-    /// Removes entries up to and including `base`, which another writer deletes. Keeps the last one of each writer: a
-    /// later truncation then also deletes the entries that the other writer did not delete, for example because it
-    /// died.
+    /// Removes the entries up to and including the position `base` from this record, since another writer deletes these
+    /// entries in the store. Keeps the last one of each writer: a later truncation then also deletes the entries that
+    /// the other writer did not delete, for example because it died.
     pub(super) fn thin(&mut self, base: Position) {
         for entries in self.by_writer.values_mut() {
             while entries.get(1).is_some_and(|(_, at)| *at <= base) {
@@ -346,8 +350,8 @@ impl Entries {
     }
 }
 
-/// Maximum number of writers whose entries one transaction deletes. etcd's limit is 128 operations
-/// (`--max-txn-ops`). The next truncation deletes the entries of the other writers.
+/// Maximum number of writers whose entries one transaction deletes. Each writer takes one operation, and etcd allows
+/// 128 operations (`--max-txn-ops`). The next truncation deletes the entries of the other writers.
 const TRUNCATED_WRITERS_MAX: usize = 100;
 
 #[cfg(test)]

@@ -42,9 +42,9 @@ pub struct Form {
 pub enum LeaseState<'a> {
     /// A Lease in the server's table of stored Leases.
     Stored(&'a Object),
-    /// A value that is not stored, and the `resourceVersion` to show; `None` shows none, as in the dry run of a
-    /// creation. Examples are the result of a dry run, the empty Lease of a bookmark, and the state of a Lease before
-    /// it stopped matching a selector.
+    /// A value that is not stored, such as the result of a dry run, the empty Lease of a bookmark, or the state of a
+    /// Lease before it stopped matching a selector. The second value is the `resourceVersion` to show; `None` shows
+    /// none, as in the dry run of a creation.
     Loose(&'a Lease, Option<ResourceVersion>),
 }
 
@@ -414,7 +414,8 @@ impl Form {
     }
 }
 
-/// Calls `with` with the protobuf message of `object`, without the envelope.
+/// Calls `with` with the protobuf message of `object`, without Kubernetes' envelope (the prefix `k8s\0` and the message
+/// `Unknown`).
 fn with_message<R>(object: &Object, with: impl FnOnce(&[u8]) -> R) -> R {
     let mut body = Vec::with_capacity(object.body_bytes(Format::Protobuf) + 8);
     object.push_body(&mut body, Format::Protobuf);
@@ -470,7 +471,7 @@ mod tests {
                 "application/vnd.kubernetes.protobuf",
                 "application/vnd.kubernetes.protobuf;stream=watch",
             ),
-            // Watches are never in YAML.
+            // Watches are never in YAML, so the second type is never sent.
             (Format::Yaml, "application/yaml", "application/yaml"),
         ] {
             for form in all_forms().into_iter().filter(|form| form.representation.format == format) {

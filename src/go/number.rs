@@ -53,8 +53,8 @@ pub(crate) fn parse_uint(text: &str) -> Result<u64, NumberError<'_>> {
     magnitude(text.as_bytes()).map_err(|problem| NumberError { function: "ParseUint", text, problem })
 }
 
-/// Parses digits from the left, and stops at the first problem. So the error for a number that is too large is out of
-/// range, even if other characters follow.
+/// Parses digits from the left, and stops at the first problem. So a number that is too large gives `OutOfRange`, even
+/// if a character other than a digit follows.
 fn magnitude(digits: &[u8]) -> Result<u64, Problem> {
     if digits.is_empty() {
         return Err(Problem::Syntax);

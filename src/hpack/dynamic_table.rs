@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(super) struct DynamicTable<T> {
     arena: Vec<u8>,
-    /// Start of the oldest entry.
+    /// Index in the arena of the oldest entry's first octet.
     head: usize,
     /// Entries, oldest first.
     entries: VecDeque<Entry<T>>,

@@ -140,8 +140,8 @@ impl Encoder {
         self.encode_and_insert(name, name_index, value, out);
     }
 
-    /// Encodes a literal with incremental indexing. If the new entry would take more than half of the table, encodes
-    /// the literal without indexing.
+    /// Encodes a literal with incremental indexing. If the new entry would take more than half of the table, and so
+    /// evict most other entries, encodes the literal without indexing.
     fn encode_and_insert(&mut self, name: FieldName<'_>, name_index: usize, value: &[u8], out: &mut Vec<u8>) {
         if name.octets().len() + value.len() + FIELD_OVERHEAD > self.table.size_max() / 2 {
             encode_literal(0x00, 0x0f, name, name_index, value, out);
@@ -249,7 +249,8 @@ mod tests {
     fn a_repeated_head_is_a_few_octets() {
         let mut encoder = Encoder::new(4096);
         assert!(response(&mut encoder, b"0").len() > 20);
-        // Octets: status 1, content-type 1, content-length 2 + 1 + 3 (Huffman is no shorter), audit-id 2 + 1 + 1
+        // Octets: status 1, content-type 1, content-length 2 + 1 + 3, audit-id 2 + 1 + 1. The three numbers are the
+        // index of the name, the length of the value, and the value (Huffman is no shorter).
         assert_eq!(response(&mut encoder, b"1").len(), 12);
         assert_eq!(response(&mut encoder, b"2").len(), 12);
     }

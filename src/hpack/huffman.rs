@@ -12,7 +12,8 @@ use super::DecodeError;
 /// unspecified.
 pub(super) fn decode_into(src: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let start = out.len();
-    // No code is shorter than five bits. The loop writes eight octets at a time.
+    // No code is shorter than five bits. The loop writes eight octets at a time, so it needs eight more octets of
+    // space.
     out.resize(start + src.len() * 8 / 5 + 8, 0);
     let written = decode_to_slice(src, out.get_mut(start..).unwrap_or_default())?;
     out.truncate(start + written);
@@ -28,7 +29,8 @@ pub(super) fn encoded_len(src: &[u8]) -> usize {
 
 /// Encodes `src`, pads it with the first bits of EOS, and appends the result to `out`.
 pub(super) fn encode_into(src: &[u8], out: &mut Vec<u8>) {
-    // The lowest `bits` bits of `acc` are pending: at most 31 before a symbol of at most 30 is added.
+    // The lowest `bits` bits of `acc` are not written yet. They are at most 31, and a code adds at most 30, so all fit
+    // into 64 bits.
     let mut acc = 0_u64;
     let mut bits = 0_u32;
     for &octet in src {
@@ -115,7 +117,7 @@ struct Input {
 struct Symbols {
     /// The symbols. The lowest octet is the first one.
     octets: u64,
-    /// 8 for each symbol.
+    /// Number of bits used in `octets`: 8 for each symbol.
     bits: u32,
     /// Whether the next code is longer than [`FAST_BITS`].
     end_in_long_code: bool,
@@ -188,8 +190,8 @@ fn decode_long(acc: u64, bits: u32) -> Result<(u8, u32), DecodeError> {
     Err(DecodeError::HuffmanPadding)
 }
 
-/// Number of bits that one look-up reads. With 12 bits, the table [`FAST`] has 16 KiB, and two letters or digits fit,
-/// unless both are rare.
+/// Number of bits that one look-up reads. With 12 bits, the table [`FAST`] has 16 KiB, and the codes of two common
+/// letters or digits (five or six bits each) fit into one look-up.
 const FAST_BITS: u32 = 12;
 
 /// Number of bits of the longest code.
@@ -200,7 +202,7 @@ const CODE_BITS_MAX: u32 = 30;
 struct FastEntry {
     /// One or two symbols. The lower octet is the first symbol.
     symbols: u16,
-    /// 8 for each symbol.
+    /// Number of bits used in `symbols`: 8 for each symbol.
     symbol_bits: u8,
     /// Total length of the codes of all symbols in the entry, in bits.
     bits: u8,

@@ -255,7 +255,8 @@ impl NameId {
     }
 }
 
-/// The name of a field to send, prepared for the encoder. It should be made once, best in a `const`.
+/// The name of a field to send, prepared for the encoder: with its id and its hash. It should be made once, best in a
+/// `const`, so that these are computed only once.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldName<'n> {
     octets: &'n [u8],

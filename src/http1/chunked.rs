@@ -91,7 +91,8 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Decodes `buf` from position `gap` on, and moves the payload to the front.
+    /// Decodes `buf` from position `gap` on, and moves the payload to the front. Earlier calls have freed the bytes
+    /// before `gap`.
     ///
     /// ```text
     ///   before   | gap bytes, free | 5 CRLF h e l l o CRLF 3 CRLF w o |

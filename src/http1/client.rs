@@ -218,7 +218,8 @@ impl ResponseParser {
             let status = response.code.ok_or(ResponseError::Malformed)?;
             let end = start + head_len;
             match status {
-                // 101 is the response to an `Upgrade` request. The callers never send such a request.
+                // 101 is the response to an `Upgrade` request. The callers never send such a request, so a 101 is an
+                // error.
                 101 => return Err(ResponseError::Malformed),
                 100..=199 => start = end,
                 _ => return self.parsed_head(&response, status, to_head, end).map(Some),

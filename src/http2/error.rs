@@ -199,7 +199,7 @@ pub enum StreamError {
     FlowControl,
     /// A malformed message (RFC 9113 §8.1.1).
     Malformed(Malformed),
-    /// A PRIORITY frame whose size is not five.
+    /// A PRIORITY frame whose payload is not five octets long.
     PrioritySize,
     /// A stream that depends on itself.
     SelfDependency,

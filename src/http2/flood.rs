@@ -76,7 +76,8 @@ impl Allowance {
     }
 }
 
-/// Time in which a bucket earns one token, in units of [`Allowance::time`]. One second has `per_second` times as many.
+/// Time in which a bucket earns one token, in units of [`Allowance::time`]. One second has `per_second` times as many
+/// units, so it earns `per_second` tokens.
 const TOKEN_TIME: u64 = 1000;
 
 /// Returns the time in which a bucket earns this number of tokens, in units of [`Allowance::time`].

@@ -152,7 +152,7 @@ pub(super) fn check_trailers(fields: &FieldBuf) -> Result<(), Malformed> {
     fields.iter().try_for_each(|field| regular.check(&field))
 }
 
-/// Values from the regular fields that were checked so far.
+/// Number and `content-length` of the regular fields that were checked so far.
 #[derive(Default)]
 struct RegularFields {
     count: usize,

@@ -70,8 +70,9 @@ pub const FIELD_BLOCKS: FieldBlocks = FieldBlocks {
 /// `SETTINGS_MAX_HEADER_LIST_SIZE`, Go's client does not send the request, and kube-apiserver answers 503.
 ///
 /// On a new connection, Go's client sends requests before it has read our settings, and so sends long heads too. If
-/// they exceeded the other limits, any user could end the connection that all users share. So the other limits are
-/// above the longest head that kube-apiserver forwards, and this head gets 431.
+/// such a head exceeded a limit that ends the connection, any user could end the connection that all users share. So
+/// these limits (all but `served_octets_max`) are above the longest head that kube-apiserver forwards, and such a head
+/// gets 431.
 ///
 /// The longest head: kube-apiserver accepts heads of 1 MiB plus 4 KiB. It escapes an octet of a target as up to three,
 /// such as `%FF`, which take 20 bits in HPACK. So a block is shorter than 3 MiB. A field line of three octets counts as
@@ -96,10 +97,10 @@ pub struct Allowance {
     pub per_second: u32,
 }
 
-/// Streams reset by the peer, or by us because of the peer's error. This limits the attacks "rapid reset"
-/// (CVE-2023-44487) and "made you reset" (CVE-2025-8671). The peer may cancel all its streams at once, so the burst is
-/// [`STREAMS_MAX`]. If the peer is a front proxy, each request adds one to the allowance. So a front proxy may reset
-/// every one of its requests.
+/// Streams reset by the peer, or by us because of the peer's error. Requests that the HTTP/2 layer itself refuses, with
+/// 400 or 431, count too. This limits the attacks "rapid reset" (CVE-2023-44487) and "made you reset" (CVE-2025-8671).
+/// The peer may cancel all its streams at once, so the burst is [`STREAMS_MAX`]. If the peer is a front proxy, each
+/// request adds one to the allowance. So a front proxy may reset every one of its requests.
 pub const RESETS: Allowance = Allowance { burst: STREAMS_MAX, per_second: 100 };
 
 /// PING and SETTINGS frames, which we must acknowledge, and GOAWAY frames. Each stream that the peer resets adds one to
@@ -115,8 +116,8 @@ pub const EMPTY_FRAMES: Allowance = Allowance { burst: 128, per_second: 16 };
 pub const WINDOW_UPDATES: Allowance = Allowance { burst: 4_096, per_second: 500 };
 
 /// Octets of DATA that a peer must read before it may send another WINDOW_UPDATE. Go's client sends a WINDOW_UPDATE for
-/// each read, both on the stream and on the connection. The smallest reads are those of its gzip reader, of 4 KiB. They
-/// send two WINDOW_UPDATEs for each 4 KiB, and the allowance grows by four.
+/// each read, both on the stream and on the connection. The smallest reads are those of its gzip reader, of 4 KiB. For
+/// each 4 KiB, the client then sends two WINDOW_UPDATEs, and the allowance grows by four.
 pub const WINDOW_UPDATE_OCTETS: usize = 1024;
 
 /// PRIORITY frames, frames of unknown types, and field blocks of streams that we have reset or do not serve any more.

@@ -100,7 +100,8 @@ impl PeerSettings {
                 settings::HEADER_TABLE_SIZE => {
                     encoder.set_peer_table_size(usize::try_from(value).unwrap_or(usize::MAX));
                 }
-                // A server may send only 0, which changes nothing. Only a client may enable push.
+                // RFC 9113 §6.5.2: a server may send only 0. A client may send 0 or 1, which changes nothing here,
+                // since we never push.
                 settings::ENABLE_PUSH if value > u32::from(!is_from_server) => {
                     return Err(ConnectionError::SettingValue);
                 }

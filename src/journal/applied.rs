@@ -1,4 +1,5 @@
-//! How far a table has applied the journal: the last applied entry, and the writers of the applied entries.
+//! How far a table (all Leases in memory) has applied the journal: the last applied entry, and the writers of the
+//! applied entries. A writer is a process that appends entries.
 
 use super::entry::Header;
 use super::port::End;
@@ -51,7 +52,7 @@ pub(super) enum Agreement {
 pub(super) enum Order {
     /// The entry directly follows the last entry of its writer.
     Next,
-    /// An entry that was applied before and is in the store again. It is skipped.
+    /// An entry that was applied before. A late copy of its write has put it into the store again. It is skipped.
     Duplicate,
     /// An entry of a writer that is no longer remembered. The entry may be a duplicate, so every replica skips it.
     Stale,
@@ -170,7 +171,8 @@ pub(super) struct Writer {
     pub(super) position: Position,
 }
 
-/// The writers that a table remembers. All tables at the same position remember the same writers.
+/// The writers that a table remembers, to recognize duplicates of their entries. All tables at the same position
+/// remember the same writers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Writers {
     by_name: BTreeMap<u64, Writer>,

@@ -1,5 +1,5 @@
-//! Barriers. With a barrier, a process ensures that its table has every entry that any process had appended before a
-//! request arrived.
+//! Barriers. With a barrier, a process ensures that its table (all Leases in memory) has every entry that any process
+//! had appended before a request arrived.
 //!
 //! For a barrier, the process asks the store for its last entry, and for the number of entries up to this entry. The
 //! table passes the barrier when it has applied all these entries. One query runs at a time. Requests that arrive

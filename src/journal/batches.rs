@@ -1,13 +1,13 @@
-//! Changes in flight: the waiting changes, the batch that the worker makes durable, and the batch that is being
-//! applied. A change is settled when its outcome is known; it is then no longer in flight.
+//! Changes in flight: the waiting changes, the batch that the worker makes durable in the store, and the batch that is
+//! being applied to the table. A change is settled when its outcome is known; it is then no longer in flight.
 //!
 //! ```text
 //!   queue_change ─► waiting ─► sent ─► applying ─► settled
 //!                          seal   durable
 //! ```
 //!
-//! Invariants: `keys` contains the hash of the Lease's key for every change in flight. Tickets are settled in the order
-//! of their numbers.
+//! Invariants: `keys` contains the hash of the Lease's key for every change in flight. Each change has a ticket, by
+//! which its request learns the outcome. Tickets are settled in the order of their numbers.
 
 use super::applied::{Applied, EntryName, Rejections};
 use super::config::Limits;
@@ -118,7 +118,7 @@ impl Batches {
     }
 
     /// Changes this writer's name if `applied` remembers a writer of the same name, or if a batch under this name has
-    /// failed. The next batch then has sequence 1. Under a name that `applied` remembers, sequence 1 was applied
+    /// failed. The next batch has sequence 1. Under a name that `applied` remembers, an entry of sequence 1 was applied
     /// before. So every process would skip the batch as a duplicate.
     pub(super) fn rename(&mut self, applied: &Applied) {
         assert!(self.sent.is_none(), "a batch bears the name of its writer");
@@ -283,7 +283,8 @@ impl Batches {
     }
 
     /// Applies up to `changes_max` changes of the durable batch. Returns the number of handled changes. Updates
-    /// `numbers`, the slots of the Leases by their numbers, which exists only for a store with several writers.
+    /// `numbers`, which maps the number of a Lease (the version of its creation) to the Lease's slot in the table. It
+    /// exists only for a store with several writers.
     pub(super) fn apply_batch(
         &mut self,
         table: &mut Table,
@@ -338,7 +339,8 @@ impl Batches {
         std::mem::take(&mut self.holder_changes)
     }
 
-    /// Fails all changes in flight. The store had no space for the sent batch, so the waiting changes would fail too.
+    /// Fails the changes of the sent batch and all waiting changes. The store had no space for the sent batch, so the
+    /// waiting changes would fail too.
     ///
     /// If the batch was sent more than once, an earlier attempt may still take effect. So the writer changes its name.
     /// Then no later batch has the writer and sequence of the failed batch.
@@ -355,7 +357,7 @@ impl Batches {
         self.settle_sent(applied, VecDeque::new(), || Outcome::Failed(failure));
     }
 
-    /// Rejects all changes of the sent batch, which every process skips.
+    /// Rejects all changes of the sent batch, since every process skips the entry of this batch.
     pub(super) fn reject(&mut self, applied: &Applied) {
         self.settle_sent(applied, VecDeque::new(), || Outcome::Rejected);
     }

@@ -1,7 +1,7 @@
 //! A chunk: one piece of a snapshot's stream of records, compressed and sealed with a checksum.
 //!
 //! ```text
-//!   0    start of a sealed value, kind `C`
+//!   0    start of a sealed value, kind `C` (module `seal`)
 //!   2    u64     number of the snapshot
 //!   10   u32     index of the chunk
 //!   14   u32     length of the piece before compression, in bytes

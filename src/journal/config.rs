@@ -13,7 +13,7 @@ pub struct Config {
     /// Whether a missing store is an error, because this process has loaded the store before.
     pub must_exist: bool,
     /// Wall-clock time at which the event loop's clock `now_ms` was 0, in microseconds. In a new store, it is also the
-    /// first version of the table.
+    /// first version (`resourceVersion`) of the table.
     pub wall_us: u64,
     /// Limits of the sizes and times of the journal.
     pub limits: Limits,
@@ -22,12 +22,13 @@ pub struct Config {
 /// Limits of the sizes and times of a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Number of the format in which values are written. Older releases cannot read a newer format.
+    /// Number of the format in which values (entries, chunks and manifests) are written. Older releases cannot read a
+    /// newer format.
     pub format: u8,
     /// Maximum number of changes in a batch.
     pub batch_changes_max: usize,
-    /// Minimum number of changes in a batch that may be held back. The batch before it must have had at least this
-    /// number too. The held batch waits for the next changes of the last batch's clients.
+    /// Minimum number of changes that a batch needs to be held back, and that the batch before it must have had. A held
+    /// batch waits for the next changes of the clients of the batch before it.
     pub gathered_changes_min: usize,
     /// Maximum time for which a batch of `gathered_changes_min` changes or more is held back, in ms.
     pub gather_ms_max: u64,
@@ -44,9 +45,8 @@ pub struct Limits {
     /// newest snapshot is larger, its size is the minimum. In any case, the minimum is at most half of
     /// `journal_bytes_max`.
     pub snapshot_bytes_min: u64,
-    /// Size of all entries above which the entries before the newest snapshot are deleted, in bytes. They are then
-    /// deleted even if the watch window needs them. So after a restart, a watch may not resume from the changes in
-    /// them.
+    /// Size of all entries above which the entries before the newest snapshot are deleted, in bytes. They are deleted
+    /// even if watches could still resume from their changes. After a restart, such a watch cannot resume.
     pub journal_bytes_max: u64,
     /// Maximum size of the store's pages in use, in bytes; `None` for [`QUOTA_SHARE`] percent of the store's quota.
     /// Above the maximum, the server refuses to create Leases.

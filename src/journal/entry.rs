@@ -1,7 +1,7 @@
 //! An entry: one batch of changes by one writer.
 //!
 //! ```text
-//!   0    start of a sealed value, kind `E`
+//!   0    start of a sealed value, kind `E` (module `seal`)
 //!   2    u64   writer: a number that is new at each start of a process
 //!   10   u64   sequence: number of this entry among those of its writer, from 1
 //!   18   u64   after: position of the last entry that the writer had applied; 0 before the first entry
@@ -13,8 +13,8 @@
 //!        checksum
 //! ```
 //!
-//! A change is a byte for its kind, followed by these fields. `number` is the version of the Lease's creation. `from`
-//! is the version of the Lease before the change:
+//! A change is a byte for its kind, followed by these fields. A version is a `resourceVersion`. `number` is the version
+//! of the Lease's creation. `from` is the version of the Lease before the change:
 //!
 //! ```text
 //!   renewal      base - number, base - from, renewTime - time; if bit 2 of the kind is set, also the time of the last

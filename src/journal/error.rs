@@ -4,7 +4,7 @@ use super::seal::FORMAT;
 use super::wire::FormError;
 use crate::engine::EngineError;
 
-/// Returns the error for a value in `store` whose bytes no release has written.
+/// Returns the error for damage in `store`: `value` is missing, or its bytes are not those that were written.
 #[cold]
 pub(super) fn damaged(store: &str, value: &str, what: &str) -> EngineError {
     EngineError::Damaged { place: format!("{store}: {value}"), what: what.to_owned() }

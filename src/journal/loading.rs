@@ -1,7 +1,8 @@
-//! Loads a table from a store in steps. The base is a snapshot or an empty table. Loading first restores the Leases of
-//! the base, and then applies every later entry.
+//! Loads the table (all Leases in memory) from a store at startup, in steps. A store has a base: a snapshot or an empty
+//! table. Loading first restores the Leases of the base, and then applies every later entry.
 //!
-//! The changes in entries are applied like new changes. So the event log gets the same events as before the restart.
+//! The changes in entries are applied like new changes. So the event log, from which watches resume, gets the same
+//! events as before the restart.
 
 use super::applied::{Applied, Writers};
 use super::chunk::PIECE_BYTES;

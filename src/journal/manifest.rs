@@ -4,7 +4,7 @@
 //! In the layout of the manifest, a `number` is a varint (module `wire`):
 //!
 //! ```text
-//!   0    start of a sealed value, kind `M`
+//!   0    start of a sealed value, kind `M` (module `seal`)
 //!   2    u8       0: the base is an empty table; 1: the base is a snapshot
 //!        number   version of the empty table, or the snapshot as below
 //!        u8       1: a newer snapshot follows, as below; 0: no newer snapshot
@@ -64,8 +64,8 @@ pub(super) struct SnapshotInfo {
     pub(super) version: ResourceVersion,
     /// Position of the last entry in the snapshot.
     pub(super) position: Position,
-    /// Number of entries from the creation of the store up to `position`. 0 in a manifest of format 1. Only the
-    /// barriers of a store with several writers need this number.
+    /// Number of entries from the creation of the store up to `position`. 0 in a manifest of format 1. Only a store
+    /// with several writers needs this number: for barriers, and to find missing entries at startup.
     pub(super) entries: u64,
     /// Hash of all entries up to `position` and of their results.
     pub(super) chain: u64,
@@ -80,8 +80,8 @@ pub(super) struct SnapshotInfo {
     pub(super) writers: Writers,
 }
 
-/// Returns the end of the entries that the base of a manifest contains. `sealed` is the manifest as it is stored. The
-/// end is 0 if the base is an empty table, or if the manifest cannot be read.
+/// Returns the end of the entries that the base of a manifest contains. `sealed` is the manifest as it is stored.
+/// Position and number of entries are 0 if the base is an empty table, or if the manifest cannot be read.
 pub(crate) fn base_end(sealed: &[u8]) -> End {
     match Manifest::decode(sealed).map(|manifest| manifest.base) {
         Ok(Base::Snapshot(SnapshotInfo { position, entries, .. })) => End { position, entries },

@@ -1,7 +1,8 @@
 //! Copies the Leases of one store to a new store while no server uses either store.
 //!
 //! A store on disk is locked, so no server can use it meanwhile. A store in etcd has no lock. So the migration waits
-//! until every live replica would have renewed its identity Lease, and fails if the journal has a new entry.
+//! until every live replica would have renewed its identity Lease (the Lease that shows that the replica is live). It
+//! fails if the journal then has a new entry.
 //!
 //! The new store begins with a snapshot of the Leases at the last version of the old store. Versions continue from this
 //! version. The journal and the watch window are not copied. So a watch from an older version gets 410.
@@ -25,7 +26,7 @@ pub struct Place<'p> {
     pub config: Config,
     /// Waits until the port may have an event.
     pub wait: Box<dyn FnMut() + 'p>,
-    /// Waits for the time in which every live replica of the store writes to it. Does nothing for a store with one
+    /// Waits so long that every live replica of the store must have written to it. Does nothing for a store with one
     /// writer.
     pub await_replicas: Box<dyn FnOnce() + 'p>,
 }
@@ -57,7 +58,7 @@ pub fn migrate(
     from: Place<'_>,
     open_new: impl FnOnce() -> Result<Place<'static>, EngineError>,
 ) -> Result<Migrated, EngineError> {
-    // The old store stays locked until the new store is complete, so that no server writes to the old store.
+    // An old store on disk stays locked until the new store is complete, so that no server writes to the old store.
     let mut old = Old::load(from)?;
     let mut to = open_new()?;
     to.prepare()?;

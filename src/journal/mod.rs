@@ -10,7 +10,7 @@
 //! The event loop owns a [`Journal`], which sends commits through a [`Port`] to a [`Worker`]. The worker owns the
 //! [`Engine`](crate::engine::Engine) and may block. While the worker makes one batch durable, new changes wait in the
 //! next batch. This module uses no random number, and only [`ThreadPort`] has a thread and reads a clock. So the
-//! simulator can repeat a run exactly.
+//! simulator (crate `sim`) can repeat a run exactly.
 //!
 //! The store holds entries, chunks and one manifest. An entry (module `entry`) is one batch of changes. A chunk
 //! (`chunk`) is a piece of a snapshot, which is a stream of records (`record`). Module `seal` defines the first and
@@ -158,8 +158,9 @@ struct UnderWay {
     tests_space: bool,
 }
 
-/// Divisor for the share of the last batch's clients that the next batch does not wait for. For example, after a batch
-/// of 80 changes, the next batch waits until 80 - 80 / 8 = 70 more changes have been submitted.
+/// The next batch waits for the next changes of the last batch's clients, except for one of every `ABSENT_SHARE`
+/// clients. For example, after a batch of 80 changes, the next batch waits until 80 - 80 / 8 = 70 more changes have
+/// been submitted.
 const ABSENT_SHARE: usize = 8;
 
 /// A wait for further changes from the clients whose changes were in the last batch.
@@ -176,7 +177,7 @@ struct Gathering {
 struct Held {
     /// Latest time at which the batch is sent, in ms.
     until_ms: u64,
-    /// Whether tasks of upkeep wait for the batch, to share its commit.
+    /// Whether tasks of upkeep (snapshots, manifests, deletions) wait for the batch, to share its commit.
     holds_upkeep: bool,
 }
 

@@ -1,5 +1,5 @@
-//! [`Port`]: the event loop's connection to the worker. This module also defines the commands to the worker, the
-//! worker's events, and the worker's thread.
+//! [`Port`]: the event loop's connection to the worker, which reads and writes the store. This module also defines the
+//! commands to the worker, the worker's events, and the worker's thread.
 //!
 //! A port to a store with several writers follows these additional rules:
 //!
@@ -10,8 +10,8 @@
 //!   this revision were read.
 //! - No entry is skipped. A port that has missed an entry fails with [`EngineError::Lost`].
 //! - The answer to a commit with a manifest comes before the delivery of any later manifest.
-//! - An attempt of a commit may still be in flight when the answer to the commit arrives. Nevertheless, the commit
-//!   takes effect only once.
+//! - The port may send a commit to the store several times. One of these attempts may still be in flight when the
+//!   answer to the commit arrives. Nevertheless, the commit takes effect only once.
 
 use super::worker::Worker;
 use crate::engine::{EngineError, Entry, Position, SnapshotId, Write};
@@ -46,10 +46,10 @@ pub enum Command {
     FindEnd,
 }
 
-/// Writes that become durable together. They are one commit.
+/// Writes that become durable together, or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
-    /// Sealed entry to append.
+    /// Entry to append, with its checksum (module `seal`).
     pub append: Option<Vec<u8>>,
     /// Piece of a snapshot.
     pub piece: Option<Piece>,
@@ -64,8 +64,8 @@ pub struct Commit {
 pub struct StoredManifest {
     /// Bytes of the manifest as they are stored, including the checksum (module `seal`).
     pub bytes: Vec<u8>,
-    /// Revision of a manifest that was read. In a commit, the revision of the manifest to replace, or 0 to create the
-    /// first manifest. Always 0 in a store with one writer.
+    /// In a manifest that was read, the revision at which it was written (`mod_revision` in etcd). In a commit, the
+    /// revision of the manifest to replace, or 0 to create the first manifest. Always 0 in a store with one writer.
     pub revision: u64,
 }
 
@@ -89,7 +89,7 @@ pub struct StoreSize {
     pub quota_bytes: Option<u64>,
 }
 
-/// A piece of a snapshot, before it is compressed and sealed.
+/// A piece of a snapshot. It is stored as a chunk, which is compressed and has a checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The snapshot that contains the piece.
@@ -159,8 +159,8 @@ pub trait Port: fmt::Debug {
     /// Waits until the worker has run its commands and closed the store. Afterwards the port can only be dropped.
     ///
     /// # Errors
-    /// [`EngineError`] if the store was not closed cleanly. Also an error that no call of [`Port::next`] has returned,
-    /// and after which the store cannot be used.
+    /// [`EngineError`] if the store was not closed cleanly. Also the error of an earlier command that has made the
+    /// store unusable, if [`Port::next`] has not returned this error.
     fn close(&mut self) -> Result<(), EngineError> {
         Ok(())
     }
@@ -169,7 +169,7 @@ pub trait Port: fmt::Debug {
 /// Maximum number of commands in flight.
 pub const COMMANDS_MAX: usize = 4;
 
-/// A worker on its own thread.
+/// A port to a worker on its own thread.
 #[derive(Debug)]
 pub struct ThreadPort {
     commands: Option<SyncSender<Command>>,
@@ -222,7 +222,8 @@ impl Port for ThreadPort {
             tracing::error!("the journal's thread panicked");
             Ok(())
         });
-        // A commit may have failed after the event loop's last turn. The engine then had nothing left to close.
+        // A commit may have failed after the event loop's last turn. The engine then had nothing left to close, so
+        // `closed` does not contain the failure.
         let failed = std::iter::from_fn(|| self.events.next()).find_map(|event| match event {
             Event::Failed(error) if !error.leaves_store_usable() => Some(error),
             _ => None,

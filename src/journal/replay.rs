@@ -14,8 +14,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use tracing::warn;
 
-/// Slot of each Lease by its number, which is the version of its creation. The slots are kept up to date while changes
-/// are applied.
+/// The slot (index in the table) of each Lease, by the Lease's number, which is the version of its creation. The slots
+/// are kept up to date while changes are applied.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(Shards<HashMap<ResourceVersion, Slot, FixedState>>);
 
@@ -114,13 +114,15 @@ pub(super) struct Replaying {
 /// reacts if the entry contradicts earlier entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// The store has one writer at a time. When a writer wrote an entry, it had applied every earlier entry.
+    /// The store has one writer at a time. When a writer wrote an entry, it had applied every earlier entry. So a
+    /// contradiction is damage.
     OneWriter,
     /// The store has several writers, and the entry was read at startup. Loading the store again would read the same
-    /// entry.
+    /// entry. So an entry from a different table is applied, with a warning.
     Stored,
     /// The store has several writers, and the entry was delivered after the table was loaded. Loading the store again
-    /// can correct the table.
+    /// can correct the table. So a contradiction is [`EngineError::Lost`], which makes the process load the store
+    /// again.
     Delivered,
 }
 
@@ -139,7 +141,8 @@ pub(super) enum Judgement {
     Apply,
     /// The entry is skipped, since it was applied before.
     PassOver,
-    /// The entry is skipped, since its writer is no longer remembered.
+    /// The entry is skipped, since its writer is no longer remembered. So the entry may be a duplicate of an applied
+    /// one.
     Reject,
 }
 

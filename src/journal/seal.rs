@@ -35,9 +35,9 @@ impl Kind {
 pub const FORMAT: u8 = 2;
 /// Number of the oldest format that this release can write.
 pub const FORMAT_WRITTEN_MIN: u8 = 2;
-/// Bytes of the kind and the format.
+/// Length of the kind and the format, in bytes.
 pub(super) const START_BYTES: usize = 2;
-/// Bytes of the checksum.
+/// Length of the checksum, in bytes.
 pub(super) const SEAL_BYTES: usize = 8;
 
 /// Begins a value with its kind and its format.

@@ -60,7 +60,8 @@ pub struct CommitStats {
     pub bytes: usize,
 }
 
-/// Maximum number of commits whose statistics are stored until [`Counts::take_commits`].
+/// Maximum number of commits whose statistics are stored until [`Counts::take_commits`]. The statistics of further
+/// commits are dropped.
 const COMMITS_MAX: usize = 1024;
 
 /// Counters since this process last began to load the store, and the commits that [`Counts::take_commits`] has not

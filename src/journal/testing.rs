@@ -211,7 +211,8 @@ impl SharedStore {
         shared.appended.push(Entry { position, payload });
     }
 
-    /// Appends an entry again, as if a second copy of the request had arrived after the first entry was truncated.
+    /// Appends the entry at `position` again, at a new position. In etcd this happens if a repeated request arrives
+    /// after the first entry was truncated.
     pub(crate) fn append_again(&self, position: Position) {
         let again = self.0.borrow().appended.iter().find(|entry| entry.position == position).cloned();
         self.append(again.expect("an entry").payload);
@@ -227,7 +228,8 @@ impl SharedStore {
         self.0.borrow_mut().batch_bytes_max = Some(batch_bytes_max);
     }
 
-    /// Appends the last batch for which the store had no space, as if an earlier attempt had taken effect.
+    /// Appends the last batch for which the store had no space, as if an earlier attempt to append this batch had taken
+    /// effect.
     pub(crate) fn append_refused(&self) {
         let payload = self.0.borrow_mut().refused.take();
         self.append(payload.expect("a batch without room"));
@@ -251,12 +253,13 @@ impl SharedStore {
         self.0.borrow_mut().is_mute = true;
     }
 
-    /// Stops the delivery, or resumes it.
+    /// Stops the delivery of entries and manifests if `is_silent` is true. Otherwise resumes the delivery.
     pub(crate) fn deliver_nothing(&self, is_silent: bool) {
         self.0.borrow_mut().is_silent = is_silent;
     }
 
-    /// Returns the number of claimed snapshots.
+    /// Returns the number of snapshots that writers have claimed. A claim in the manifest says which writer takes the
+    /// next snapshot.
     pub(crate) fn claims(&self) -> u64 {
         let shared = self.0.borrow();
         let newest = shared.manifests.last().expect("a manifest");

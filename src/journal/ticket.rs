@@ -1,4 +1,4 @@
-//! Tickets. By its ticket, the submitter of a change learns the outcome of the change. A ticket is settled when the
+//! Tickets: handles by which the submitter of a change learns the outcome of the change. A ticket is settled when the
 //! outcome is known.
 
 use crate::table::object::Object;

@@ -11,10 +11,10 @@
 //! the waiting batch. So no batch waits long. A commit that replaces the manifest contains nothing else.
 //!
 //! Several writers may share a store. The writer that replaces the manifest also does the work that follows: it takes
-//! the snapshot that it claimed, or deletes the entries and chunks before its new base. The other writers receive the
-//! new manifest. A writer that was paused for minutes does no harm. Its next manifest is refused if another writer has
-//! replaced the manifest that it knows. It deletes only entries and chunks that were unneeded before the pause. And the
-//! chunks of its snapshot overwrite no others, since the snapshot's number is unique.
+//! the snapshot that the new manifest claims for it, or deletes the entries and chunks before its new base. The other
+//! writers receive the new manifest. A writer that was paused for minutes does no harm. Its next manifest is refused if
+//! another writer has replaced the manifest that it knows. It deletes only entries and chunks that were unneeded before
+//! the pause. And the chunks of its snapshot overwrite no others, since the snapshot's number is unique.
 
 use super::applied::Applied;
 use super::config::Config;
@@ -256,8 +256,8 @@ impl Upkeep {
         (now_ms.saturating_sub(since_ms) >= self.patience_ms).then_some(manifest)
     }
 
-    /// Returns the manifest that any writer may put now, if there is one. It has another base, or a new claim of a
-    /// snapshot.
+    /// Returns the manifest that any writer may put now, if there is one. It names another base, or claims the next
+    /// snapshot for this writer.
     fn wanted_manifest(&self, config: &Config, table: &Table, own_writer: u64, now_ms: u64) -> Option<Manifest> {
         if let Some(newer) = &self.manifest.newer {
             let is_forgotten = table.log().floor() >= newer.version;

@@ -90,7 +90,8 @@ pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
     }
 }
 
-/// Whether an update of `lease` to any other `renewTime` is valid and changes nothing but `renewTime`.
+/// Whether an update of `lease` to any other `renewTime` is valid and changes nothing but `renewTime`. If so, the
+/// server recognizes a renewal by a comparison of bytes, and does not validate it.
 #[must_use]
 pub fn is_renewable(lease: &Lease) -> bool {
     let mut sent = lease.clone();

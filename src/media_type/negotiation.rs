@@ -142,7 +142,8 @@ impl From<Selected<Transform>> for Representation {
 }
 
 /// Returns the form that a media range chooses. Returns `None` if the server cannot generate that form with the range's
-/// parameters. `transform` evaluates the part of the parameters that the caller needs.
+/// parameters. `transform` evaluates the part of the parameters that the caller needs, and returns `None` if the server
+/// cannot meet them.
 fn select<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> Option<T>) -> Option<Selected<T>> {
     Format::ALL.into_iter().filter(|format| matches(range, *format)).find_map(|format| {
         let parameters = Parameters::of(range)?;

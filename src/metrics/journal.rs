@@ -18,8 +18,8 @@ const BATCH_BOUNDS: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4
 pub(super) struct JournalCounts {
     /// Number of reloads of the store.
     reloads: u64,
-    /// Number of snapshots of the journals that reloads have replaced, and number of their storage errors. Otherwise a
-    /// reload would set these counters to 0.
+    /// Number of snapshots of the journals that reloads have replaced. The next field counts their storage errors. Each
+    /// new journal counts from 0, so the metrics show the sums of these numbers and those of the present journal.
     snapshots: u64,
     storage_errors: u64,
     durations: Histogram<{ COMMIT_BOUNDS_US.len() }>,

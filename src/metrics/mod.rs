@@ -50,7 +50,7 @@ pub struct Metrics {
     pub followed: Vec<Followed>,
     watches: WatchCounts,
     /// Numbers of watches at the end of the previous turn. `last` has the number of open watches at the same moment.
-    /// The difference gives the number of closed watches.
+    /// The started watches that are not expired, timed out or open are the closed watches.
     watches_last: WatchCounts,
     last: TurnEnd,
     holders: HolderScan,
@@ -107,7 +107,7 @@ pub struct TurnEnd {
     /// events.
     pub long_responses: usize,
     /// Number of long responses that the server has ended since the start, because the peer did not read them and
-    /// another user needed their permits.
+    /// another user needed their places among the long responses.
     pub long_responses_revoked: u64,
     /// Bytes of output that wait for a flow-control window or a socket, on all connections.
     pub queued_bytes: usize,
@@ -125,8 +125,8 @@ pub struct HandoverStats {
     /// Whether this server serves the Leases without restrictions. The value is false during a takeover or a rollback.
     /// After a rollback or a cancelled takeover, kube-apiserver serves the Leases, so the value stays false.
     pub serves: bool,
-    /// Whether a command holds back clients' writes. After a rollback, this server refuses writes too, but no command
-    /// is at work, so the value is false.
+    /// Whether the command `takeover` or `rollback` holds back clients' writes. After a rollback, this server refuses
+    /// writes too, but no command is at work, so the value is false.
     pub holds_writes: bool,
     /// Number of failed reads and writes of built-in storage since the start.
     pub errors: u64,

@@ -6,8 +6,8 @@ use crate::codec::json::{Repaired, repaired};
 use crate::go::print::json_type;
 use serde_json::Value;
 
-/// Whether Go accepts a patch as JSON. Go accepts more than this server can decode: invalid UTF-8, and 10,000 levels of
-/// nesting.
+/// Whether Go accepts a patch as JSON. Go accepts more than `serde_json`: also invalid UTF-8, numbers of any size, and
+/// 10,000 levels of nesting.
 #[cold]
 #[must_use]
 pub fn is_json(patch: &[u8]) -> bool {

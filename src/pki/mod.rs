@@ -78,8 +78,8 @@ impl CertDir {
     /// Opens a certificate folder. Creates the folder and the CA if they are missing.
     ///
     /// # Errors
-    /// Existing files are unreadable, invalid or contradictory, since the server never overwrites such files. Or
-    /// missing files cannot be written.
+    /// Existing files are unreadable, invalid or contradictory: the server reports such files, and never overwrites
+    /// them. Or missing files cannot be written.
     pub fn open(dir: &Path) -> Result<Self, PkiError> {
         files::make_folder(dir).map_err(|e| PkiError::new(dir, Cause::Folder(e)))?;
         let certs = Self { dir: dir.to_owned() };

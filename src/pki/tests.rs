@@ -20,7 +20,7 @@ impl Folder {
         Self(tempfile::tempdir().expect("a folder"))
     }
 
-    /// Returns a folder after the first start.
+    /// Returns a certificate folder that a first start of the server has filled.
     fn made() -> Self {
         let folder = Self::new();
         folder.ensure().expect("made");
@@ -172,7 +172,7 @@ fn the_kubeconfig_follows_the_port() {
     assert!(names_server("admin.kubeconfig", "127.0.0.1:9443"));
     assert_eq!(mode(first.path()), 0o600);
 
-    // The first server still runs. So no other server may write the kubeconfig of the first server.
+    // The first server (`first`) still runs. So no other server may write its kubeconfig.
     let before = folder.content();
     for (addr, name) in
         [("127.0.0.1:8443", "admin-127.0.0.1-8443.kubeconfig"), ("[::1]:8443", "admin---1-8443.kubeconfig")]
@@ -327,7 +327,8 @@ fn a_non_ca_or_expired_ca_certificate_is_refused() {
     assert!(folder.ensure().expect_err("an error").to_string().contains("the certificate authority expired on"));
 }
 
-/// By default, the folder also contains the store. So the error names only the CA's file, which the user moves away.
+/// The error tells the user to move away the file of the CA, and not the folder: by default, the folder also contains
+/// the store.
 #[test]
 fn an_expired_ca_is_replaced_after_its_file_is_moved_away() {
     let folder = Folder::new();
@@ -348,7 +349,8 @@ fn a_folder_that_cannot_be_created_is_an_error() {
 }
 
 /// Goal: servers that start at the same moment on one folder agree on its content. Method: many threads start on an
-/// empty folder, each with its own lock. All starts must succeed, and a further start must change nothing.
+/// empty folder. Each thread opens the lock files itself, as a process does. All starts must succeed, and a further
+/// start must change nothing.
 #[test]
 fn concurrent_starts_create_one_set_of_files() {
     let folder = Folder::new();

@@ -1,4 +1,5 @@
-//! The budgets of a turn of the event loop: of one connection, and of one kind of work.
+//! Budgets of a turn of the event loop. [`Budget`] limits the work for one connection, and [`TimeBudget`] limits the
+//! time for one kind of work.
 
 use crate::limits::REQUESTS_PER_TURN;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 /// budget](super::Pace).
 #[derive(Debug)]
 pub struct Budget {
-    /// Number of requests that the connection may still serve.
+    /// Number of requests of the connection that the server may still serve.
     pub requests: usize,
     /// Bytes of output at which no further request is served.
     pub output_bytes_max: usize,
@@ -29,8 +30,8 @@ impl Budget {
     }
 }
 
-/// The time that a turn may spend on one kind of work. The time begins at the first check. So a turn without such a
-/// check reads no clock.
+/// The time that a turn may spend on one kind of work. The time begins at the first check of the budget. So a turn
+/// without this kind of work does not read the clock.
 #[derive(Debug)]
 pub(crate) struct TimeBudget {
     time: Duration,

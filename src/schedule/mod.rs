@@ -4,10 +4,10 @@
 //! |---|---|
 //! | [`pace`] | the time of all requests in a turn |
 //! | [`budget`] | the requests of one connection in a turn, and the time of one kind of work |
-//! | [`queues`] | the order of the connections, and which kind of long work comes when |
+//! | [`queues`] | the order in which connections are served, and the turns in which long work continues |
 //! | [`permits`] | the concurrent long responses of one user, and of all users |
 //!
-//! The numbers are in [`limits`](crate::limits).
+//! The values of these bounds are in [`limits`](crate::limits).
 
 mod budget;
 mod pace;

@@ -3,9 +3,9 @@
 use crate::limits::{READ_BYTES_PER_CLOCK, REQUEST_US_PER_TURN, REQUESTS_PER_CLOCK};
 use std::time::{Duration, Instant};
 
-/// Time that the requests of a turn have taken, all connections together. Most requests take microseconds, so reading
-/// the clock after each would cost noticeable time. The clock is read after several plain requests, which take
-/// microseconds, and after each request that may have taken longer.
+/// The time that the requests of a turn have taken, all connections together. Most requests are plain: they take only
+/// microseconds. To read the clock after each of them would cost noticeable time. So the clock is read after several
+/// plain requests, and after each request that may have taken longer.
 #[derive(Debug, Default)]
 pub struct Pace {
     /// Time at which the time budget of the turn is used up; `None` if there is no limit.
@@ -54,7 +54,7 @@ impl Pace {
     }
 
     /// Counts bytes read from a socket. To decrypt and parse these bytes may take longer than to serve the requests in
-    /// them.
+    /// them. So the clock is read after every [`READ_BYTES_PER_CLOCK`] bytes too.
     pub fn count_read(&mut self, bytes: usize) {
         self.unlooked_bytes += bytes;
         if self.unlooked_bytes >= READ_BYTES_PER_CLOCK {
@@ -63,7 +63,7 @@ impl Pace {
     }
 
     /// Counts a connection that has failed, or whose peer has closed it. To drop the work of such a connection may take
-    /// longer than requests: it may have thousands of watches.
+    /// longer than a request: it may have thousands of watches. So the next check reads the clock.
     pub fn count_end(&mut self) {
         self.unlooked = REQUESTS_PER_CLOCK;
     }

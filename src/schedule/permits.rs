@@ -1,11 +1,12 @@
-//! [`Permits`] limits how much expensive work runs concurrently, in total and for each user.
+//! [`Permits`] limits how much expensive work, such as long responses, runs concurrently. It limits the work in total
+//! and for each user.
 //!
 //! One user holds at most a quarter of the permits. Another quarter is reserved for the cluster's own users. So a
 //! single user cannot take the permits of everybody else, and many users together cannot stop the cluster's components.
-//! Some users may find no permit while other users hold permits for responses that nobody reads. Then one of the users
-//! with unread responses loses a permit: the one with the most permits, if it holds more than the user without a
-//! permit. The permit whose response was unread for longest is revoked. A slow response that makes progress keeps its
-//! permit.
+//!
+//! If a user finds no free permit, the server may revoke one whose response nobody reads. It considers the users with
+//! such unread responses. If the one with the most permits holds more than the requester, that user loses a permit: the
+//! one whose response was unread for longest. A slow response that makes progress keeps its permit.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -19,7 +20,8 @@ use std::rc::Rc;
 pub enum Requester<'a> {
     /// A user of the cluster itself, for whom a part of the permits is reserved.
     Cluster(&'a str),
-    /// A peer without a name. Such a peer has all rights. So neither a user's share nor the reserved part limits it.
+    /// No user in particular: neither a user's share nor the reserved part limits this requester. A cleartext peer
+    /// requests permits this way, since it has all rights and no name. So do compressions, which need no shares.
     Unnamed,
     /// Any other user.
     User(&'a str),
@@ -31,7 +33,8 @@ pub(crate) struct Permits {
     pool: Rc<RefCell<Pool>>,
 }
 
-/// A permit. When this value is dropped, the permit is free again.
+/// A permit: the right to one of a limited number of concurrent tasks, such as long responses. When this value is
+/// dropped, the permit is free again.
 #[derive(Debug)]
 pub struct Permit {
     pool: Rc<RefCell<Pool>>,

@@ -1,4 +1,5 @@
-//! The queues of runnable connections, and the marks that prevent a connection from being in a queue twice.
+//! The queues of runnable connections, and the marks that prevent a connection from being in a queue twice. A
+//! connection is runnable if the server can continue it without a new readiness event.
 
 use mio::Token;
 use std::collections::VecDeque;
@@ -13,9 +14,9 @@ pub(crate) struct Queues {
     handshakes: VecDeque<Token>,
     /// Slow connections that are runnable. [`Pace`](super::Pace) decides which connections are slow.
     slow: VecDeque<Token>,
-    /// The slow connection at the end of the run queue.
+    /// The slow connection at the end of the run queue: the only slow connection that may run in the turn.
     slow_next: Option<Token>,
-    /// Connections with a runnable job, such as a list.
+    /// Connections with a runnable job: a response made in steps, such as a long list.
     jobs: VecDeque<Token>,
     /// Connections with a request whose processing takes long.
     long: VecDeque<Token>,
@@ -29,8 +30,9 @@ pub(crate) struct Queues {
     with_jobs: Vec<Token>,
 }
 
-/// Number of turns of the event loop after which a long request is served, although other requests wait. The number is
-/// divided by the number of connections with long requests. Each turn may serve hundreds of other requests.
+/// Number of turns of the event loop after which a long request is served, although other requests wait. If several
+/// connections have long requests, this number is divided by the number of these connections. Until then, each turn may
+/// serve hundreds of other requests.
 const LONG_TURNS_WAITED_MAX: usize = 16;
 /// Maximum number of connections that a turn examines to find the next long request.
 const LONG_EXAMINED_MAX: usize = 16;
@@ -241,7 +243,8 @@ impl Queues {
         self.with_jobs.retain(|token| has_job(*token));
     }
 
-    /// Returns the number of connections in `with_jobs`. Connections whose job has ended count until the next scan.
+    /// Returns the number of connections in `with_jobs`. Connections whose job has ended count until the next
+    /// [`Queues::retain_with_jobs`].
     pub(crate) fn with_jobs(&self) -> usize {
         self.with_jobs.len()
     }

@@ -65,8 +65,8 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// Returns the name that all selected Leases have; `None` if they may have different names. If the name and the
-    /// namespace are required, the caller looks up one Lease instead of a search.
+    /// Returns the name that all selected Leases have; `None` if they may have different names. If the selector
+    /// requires a name and a namespace, the caller looks up this one Lease and searches no others.
     #[must_use]
     pub fn required_name(&self) -> Option<&str> {
         self.required(Field::Name)

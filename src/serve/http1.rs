@@ -1,4 +1,6 @@
-//! An HTTP/1.1 connection: serves its requests in order. One response at a time may be long.
+//! Serves the requests of an HTTP/1.1 connection, one after the other. A response may take several turns of the event
+//! loop: a watch, or a job (a response made in steps, such as a long list). Later requests wait until this response
+//! ends.
 
 use super::job_steps::{self, Begun};
 use super::{AfterStep, Context, Owner, Served, Service};
@@ -272,8 +274,8 @@ impl Http1 {
         }
     }
 
-    /// Returns the key with which the table prefetches the Lease of the next request. Returns `None` if the path of
-    /// this request does not name a Lease.
+    /// Returns the key with which the table prefetches the Lease of the next request into the processor's caches.
+    /// Returns `None` if the path of this request does not name a Lease.
     #[must_use]
     pub fn next_prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
         super::prefetch_key_of(self.parser.peek_target(input)?, table)
@@ -343,8 +345,9 @@ impl Http1 {
         since_ms.saturating_add(patience_ms)
     }
 
-    /// [Releases the memory](Job::check) of the job in progress if its deadline has passed or its permit was revoked.
-    /// If the output has no room, the job counts as waiting for the peer to read.
+    /// [Releases the memory](Job::check) of the job in progress in two cases: its deadline has passed, or the server
+    /// has revoked its permit (the right to a long response). If the output has no room, the job counts as waiting for
+    /// the peer to read. Then the server may revoke the permit for another user.
     pub fn check_job(&mut self, now: Now, has_room: bool) {
         if let InProgress::Begun(job, _) | InProgress::Job(job, _) = &mut self.in_progress {
             job.check(now, !has_room);

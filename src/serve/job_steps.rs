@@ -1,6 +1,6 @@
-//! The steps of jobs: lists, collection deletions, and long bodies that are compressed. HTTP/1.1 and HTTP/2 share this
-//! code. [`begin`] runs the steps before the response head is sent, [`go_on`] the later steps. Metrics count the
-//! request when its response begins, and when the last part of its response is made.
+//! Runs the steps of jobs. A job is a response made in steps: a list, a deletion of a collection, or a compression of a
+//! long body. HTTP/1.1 and HTTP/2 share this code. [`begin`] runs the steps before the response head is sent, [`go_on`]
+//! the later steps. Metrics count the request when its response begins, and when the last part of its response is made.
 
 use super::Service;
 use crate::api::job::{Job, JobError};
@@ -128,8 +128,9 @@ mod tests {
         assert!(left > 1 && service.table.len() == left);
     }
 
-    /// After a freeze, this server gives its Leases back to kube-apiserver. Goal: no list that began earlier gives a
-    /// client a `resourceVersion` of this server long after the freeze.
+    /// In a freeze, clients lose the right to write and to list Leases, before this server gives the Leases back to
+    /// kube-apiserver. Goal: no list that began before a freeze gives a client a `resourceVersion` of this server long
+    /// after the freeze.
     #[test]
     fn a_freeze_ends_lists_in_progress() {
         let now = Now::default();
@@ -147,8 +148,8 @@ mod tests {
         }
     }
 
-    /// Two jobs must go on after a freeze: the compressed body of one Lease, which is not a list, and a list that
-    /// begins after the freeze. The command `rollback` makes such lists.
+    /// Goal: two jobs go on after a freeze, here that of the phase `Hold`. One compresses the body of a single Lease,
+    /// so it is not a list. The other is a list that begins after the freeze, as the command `rollback` requests it.
     #[test]
     fn a_freeze_ends_neither_a_read_of_one_lease_nor_a_later_list() {
         let (mut service, now) = (new_service(), Now::default());

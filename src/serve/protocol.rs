@@ -1,4 +1,4 @@
-//! The operations of a connection, in HTTP/1.1 or HTTP/2.
+//! [`Protocol`] forwards the operations of a connection to its protocol, HTTP/1.1 or HTTP/2.
 
 use super::{AfterStep, Context, Http1, Http2, Owner, Served, Service};
 use crate::auth::Credentials;
@@ -41,9 +41,9 @@ impl Protocol {
         Self::Http2(Box::new(Http2::new(config, body_bytes_max(credentials), output)))
     }
 
-    /// Serves the requests in `input` until the output is full or `budget` is used up. A job, such as a list, is only
-    /// accepted here; [`Protocol::step_job`] runs each step of the job, also the first. In HTTP/2, a long request is
-    /// only queued here, for [`Protocol::serve_long_request`].
+    /// Serves the requests in `input` until the output is full or `budget` is used up. A job (a response made in steps,
+    /// such as a list) is only accepted here; [`Protocol::step_job`] runs each step of the job, also the first. In
+    /// HTTP/2, a request whose processing takes long is only queued here, for [`Protocol::serve_long_request`].
     pub fn serve_requests(&mut self, cx: &mut Context<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
             match self {
@@ -81,13 +81,13 @@ impl Protocol {
         }
     }
 
-    /// Whether a long request is queued.
+    /// Whether a request whose processing takes long is queued.
     #[must_use]
     pub fn has_long_request(&self) -> bool {
         self.long_state() != LongState::Gone
     }
 
-    /// Serves the first queued long request.
+    /// Serves the first queued request whose processing takes long.
     pub fn serve_long_request(&mut self, cx: &mut Context<'_>) -> AfterStep {
         match self {
             Self::Undecided | Self::Http1(_) => AfterStep::GoOn,
@@ -244,8 +244,9 @@ impl Protocol {
         }
     }
 
-    /// [Releases the memory](crate::api::job::Job::check) of jobs whose deadline has passed or whose permit was
-    /// revoked. If the output has no room, the jobs count as waiting for the peer to read.
+    /// [Releases the memory](crate::api::job::Job::check) of each job in two cases: its deadline has passed, or the
+    /// server has revoked its permit (the right to a long response). If the output has no room, the jobs count as
+    /// waiting for the peer to read. Then the server may revoke their permits for other users.
     pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         match self {
             Self::Undecided => {}

@@ -93,8 +93,8 @@ impl Service {
     }
 
     /// Returns the bytes of queued output at which the server serves no further request until the peer has read some of
-    /// them. Open watches and lists use the limit [`QUEUED_BYTES_HIGH`] instead. Otherwise requests would always come
-    /// before watches and lists.
+    /// them. Open watches and lists use the limit [`QUEUED_BYTES_HIGH`] instead, which may be higher. So they still
+    /// progress when responses to other requests fill the output up to the lower limit.
     #[must_use]
     pub fn output_bytes_max(&self, credentials: &Credentials) -> usize {
         if credentials.is_anonymous() || self.is_crowded() { QUEUED_BYTES_LOW } else { QUEUED_BYTES_HIGH }
@@ -162,8 +162,8 @@ impl Service {
         }
     }
 
-    /// Reads the phase of the hand-over of Leases to another storage, and performs this replica's step of the
-    /// hand-over. Passes connections with runnable requests to `wake`.
+    /// Reads the phase of the hand-over (the move of Leases from or to kube-apiserver's own storage), and performs this
+    /// replica's step of the hand-over. Passes connections with runnable requests to `wake`.
     pub fn hand_over(&mut self, now: Now, mut wake: impl FnMut(Token)) {
         let held_writes = self.api.handover.holds_writes();
         if self.api.hand_over(&mut self.table, now) {
@@ -226,8 +226,8 @@ impl Service {
         resumed
     }
 
-    /// Adds a job on `connection` to [`Service::waiters`]. The job waits for the journal to report the outcome of the
-    /// job's changes.
+    /// Adds a job (a response made in steps) on `connection` to [`Service::waiters`]. The job waits for the journal to
+    /// report the outcome of the job's changes.
     pub(super) fn note_waiting_job(&mut self, job: &Job, connection: Token, now: Now) {
         self.waiters.add(WakeUp::AnyChange, job.late_ms(now), connection);
     }

@@ -1,5 +1,5 @@
 //! Accepts connections up to the connection limit. At the limit, evicts an anonymous peer's connection for a new
-//! connection.
+//! connection. A TLS peer is anonymous if it has no certificate, or one that gives it no rights.
 
 use super::Server;
 use crate::clock::Now;
@@ -138,8 +138,8 @@ mod tests {
         }
     }
 
-    /// The server evicts only connections of anonymous peers. Peers in cleartext are not anonymous, so here only the
-    /// close of the dead connection can make place.
+    /// Goal: at the connection limit, the server closes a dead connection to make place for a new one. Peers in
+    /// cleartext are not anonymous, so the server cannot evict a connection of theirs instead.
     #[test]
     fn at_the_limit_a_dead_connection_makes_place_for_a_new_one() {
         for is_former in [false, true] {

@@ -1,4 +1,5 @@
-//! The connections, stored by slot.
+//! The connections, stored by slot. A separate list names the connections of anonymous peers: TLS peers without a
+//! certificate, or with one that gives no rights.
 
 use crate::clock::Now;
 use crate::conn::Conn;

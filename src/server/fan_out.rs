@@ -18,8 +18,8 @@ impl Server {
         let bytes_max = self.service.watchers.bytes() + FAN_OUT_BYTES_PER_TURN as u64;
         let looks_max = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_TURN;
         let mut clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
-        // A watcher without an open flow-control window examines nothing, but takes time too. So each watcher counts as
-        // one examined event.
+        // For a watcher without an open flow-control window, the server examines no event, but this takes time too. So
+        // each watcher counts as one examined event.
         let mut taken = 0;
         let mut flushed = 0;
         let mut time = TimeBudget::new(FAN_OUT_US_PER_TURN);

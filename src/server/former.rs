@@ -1,5 +1,6 @@
-//! What a reload of the store has replaced: connections, watchers and Leases. The event loop closes and frees them in
-//! steps. To end 19,000 watches at once took 0.14 s, and to free a million Leases takes half a second.
+//! What a reload of the store has replaced, after the server had lost track of the store: connections, watchers and
+//! Leases. The event loop closes and frees them in steps, since all at once would delay every request: to end 19,000
+//! watches took 0.14 s, and to free a million Leases takes half a second.
 
 use super::Server;
 use super::connections::ConnEntry;

@@ -96,7 +96,7 @@ pub struct Server {
     clock: Clock,
     queues: Queues,
     timers: BinaryHeap<Reverse<(u64, Token)>>,
-    /// Time of the next check of the deadlines and permits of long responses, in ms.
+    /// Time of the next check of long responses: of their deadlines, and of whether their peers read them. In ms.
     jobs_check_ms: u64,
     shutdown: ShutdownHandle,
     reloads: Updates<Reload>,
@@ -115,7 +115,8 @@ pub struct Server {
     table_limits: TableLimits,
     /// Deadline of the orderly stop, in ms.
     stop_ms: Option<u64>,
-    /// When all clients are next sent to other replicas, in ms; `None` while the table is current.
+    /// Time at which the server next closes all connections, so that clients go to other replicas, in ms; `None` while
+    /// the table is [current](Server::is_current).
     move_ms: Option<u64>,
     stop_kind: StopKind,
 }
@@ -188,8 +189,9 @@ impl Server {
         self.shutdown.clone()
     }
 
-    /// Makes this server create and renew an identity Lease, if other servers share its store. `host` is the machine's
-    /// name. If `endpoint` is given, the identity Lease names it as the address at which clients reach this server.
+    /// Makes this server create and renew an identity Lease, if other servers share its store. The identity Lease shows
+    /// the other servers that this server is live. `host` is the machine's name. If `endpoint` is given, this Lease
+    /// also names `endpoint` as the address at which clients reach this server.
     pub fn announce(&mut self, host: &str, endpoint: Option<ReplicaEndpoint>) {
         let port = self.secure_addr().or_else(|| self.insecure_addr()).map_or(0, |addr| addr.port());
         if self.service.api.storage.is_shared() {
@@ -386,7 +388,7 @@ impl Server {
         self.queues.recycle(ready);
     }
 
-    /// Prefetches the Leases that the next requests of these connections name.
+    /// Prefetches, into the processor's caches, the Leases that the next requests of these connections name.
     fn prefetch_next(&mut self, group: &[Token], now: Now) {
         if group.len() < 2 {
             return;
@@ -463,8 +465,8 @@ impl Server {
         self.conns.recheck(token, now);
     }
 
-    /// Applies new certificates and CAs, and counts failed reloads. After a reload, all connections run:
-    /// [`Server::recheck_connections`].
+    /// Applies new certificates and CAs, and counts failed reloads. After a reload, all connections run, so that the
+    /// server verifies their peers again ([`Server::recheck_connections`]).
     fn take_reloads(&mut self) {
         while let Some(reload) = self.reloads.next() {
             match reload {
@@ -485,9 +487,9 @@ impl Server {
         }
     }
 
-    /// Enqueues some connections in each turn, until each has run. Such a round begins after a reload of certificates
-    /// or CAs. At the connection limit, it also begins when the certificate of a peer has expired. The server verifies
-    /// the peer of each connection that runs. The peer of a watch sends no request. So only this run makes it
+    /// Makes the server verify the peers of all connections again: enqueues some connections in each turn, until each
+    /// has run. Such a round begins after a reload of certificates or CAs. At the connection limit, it also begins when
+    /// the certificate of a peer has expired. The peer of a watch sends no request. So only this round makes the peer
     /// anonymous, if its certificate is no longer valid.
     fn recheck_connections(&mut self, now: Now) {
         // Below the limit, the server evicts nobody, so the round would be useless work. A round of many connections
@@ -542,13 +544,14 @@ impl Server {
         let is_in_use = |table: &Table| table.has_changed() && identity::holds_leases(table);
         let Service { api, table, .. } = service;
         if is_first_load && is_in_use(table) {
-            // The store was in use before this process started, so it has every lock (a Lease with a holder). So this
-            // server need not reserve any lock for a former holder. A later load does not show this: the store may have
-            // come into use only a moment ago. So the reservations continue then.
+            // The store was in use before this process started, so it has every lock (a Lease with a holder). So the
+            // server need not reserve missing locks for their former holders. Only the first load shows this. Before a
+            // later load, the store may have come into use only a moment ago. So the reservations continue then.
             api.reclaim = Reclaim::new(0);
         } else if api.storage.is_shared() && api.reclaim.is_awaited() && is_in_use(table) {
             // The shared store has Leases, so another replica got the first request after the cluster switched to these
-            // servers. The period in which locks are reserved begins with this request. So it begins here too.
+            // servers. From this request on, locks are reserved for their former holders for a time. So this replica
+            // reserves them too.
             api.reclaim.begin(now.ms);
         }
         if let (Some(check), Some(journal)) = (awaited.journal, api.storage.journal()) {

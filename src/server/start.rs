@@ -66,7 +66,7 @@ pub struct Config {
     pub reclaim_seconds: u32,
     /// Feature gates.
     pub features: FeatureGates,
-    /// Resources of the cluster that are watched, for `/metrics`.
+    /// Resources of the cluster that this server watches. `/metrics` shows the time of the last response about each.
     pub followed: Vec<Followed>,
     /// Receives the addresses of the replicas, if this server publishes them for the Service.
     pub endpoints: Option<EndpointsSender>,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Limits of the table of Leases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
-    /// Maximum number of events in the event log.
+    /// Maximum number of events in the event log, the log of the last changes.
     pub(super) window_events: usize,
     /// Maximum size of the events in the event log, in bytes.
     pub(super) window_bytes: usize,
@@ -85,8 +85,8 @@ pub(super) fn open(
 /// Longest time for which a batch of renewals waits for more renewals, in ms. With this wait, three replicas together
 /// make about 100 etcd transactions a second.
 const ETCD_RENEWAL_WAIT_MS: u64 = 30;
-/// Maximum bytes of an etcd entry with more than one change. The sum of an entry and a chunk of a snapshot is then
-/// below 1.5 MiB, etcd's limit of a request.
+/// Maximum bytes of a batch of several changes that is one entry in etcd. An entry and a chunk of a snapshot together
+/// are then below 1.5 MiB, etcd's limit of a request.
 const ETCD_BATCH_BYTES_MAX: usize = 768 * 1024;
 const _: () = assert!(ETCD_BATCH_BYTES_MAX + CHUNK_BYTES_MAX < 1_500 * 1024);
 

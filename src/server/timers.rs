@@ -1,5 +1,6 @@
-//! Deadlines. Each connection has one active timer, which fires at its deadline or before. Long responses are scanned
-//! at intervals.
+//! Handles deadlines. Each connection has one active timer, which fires at its deadline or before. The server also
+//! checks all long responses at intervals. A long response may hold a permit, the right to one of a limited number of
+//! such responses.
 
 use super::Server;
 use crate::clock::Now;

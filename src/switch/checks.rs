@@ -43,7 +43,8 @@ pub(super) async fn check_clocks(clients: &Clients, report: &mut Report<'_>) -> 
     Ok(())
 }
 
-/// Checks that the user may write the Lease of the hand-over at each replica.
+/// Checks that the user may write the Lease of the hand-over at each replica. By writes to this Lease, the command
+/// tells the replicas what to do.
 ///
 /// # Errors
 /// If a replica refuses the write.

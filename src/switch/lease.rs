@@ -1,4 +1,4 @@
-//! [`Lease`]: a Lease as the commands read and write it.
+//! [`Lease`]: a Lease as the commands `takeover` and `rollback` read and write it.
 
 use crate::cluster::impl_lease_resource;
 use k8s_openapi::api::coordination::v1;
@@ -14,9 +14,9 @@ const LATEST: &str = "9999-12-30T00:00:00Z";
 const TIMES: [&str; 4] =
     ["/metadata/creationTimestamp", "/metadata/deletionTimestamp", "/spec/acquireTime", "/spec/renewTime"];
 
-/// A Lease. Kubernetes accepts times that a [`Timestamp`] cannot represent, such as the end of the year 9999. Each
-/// client that may create Leases can write such a time, and must not prevent a switch by it. So [`LATEST`] replaces
-/// such a time.
+/// A Lease. Kubernetes accepts times that a [`Timestamp`] cannot represent, such as the end of the year 9999. Any
+/// client that may create Leases can write such a time. Such a time must not make the commands fail, so [`LATEST`]
+/// replaces it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(super) struct Lease(v1::Lease);

@@ -51,18 +51,19 @@ const IN_FLIGHT_MAX: Duration = Duration::from_millis(250);
 /// `resourceVersion` of this server would get no event.
 const WATCH_MAX: Duration = Duration::from_secs(1);
 /// Maximum time that a takeover waits for the kube-apiservers to switch, while clients can only renew. Also the maximum
-/// time that a rollback or an undo waits for the replicas to stop writes and write the Leases back, while clients
-/// cannot write.
+/// time that a rollback, or the undo of a failed takeover, waits for the replicas. In this time, the replicas stop
+/// writes and write the Leases back, and clients cannot write.
 const SWITCH_MAX: Duration = Duration::from_secs(3);
 /// Maximum time that the command waits for the replicas to copy all Leases. During this time, clients can read and
-/// write built-in Leases. A rollback or an undo waits as long for the kube-apiservers to switch back.
+/// write built-in Leases. A rollback, or the undo of a failed takeover, waits as long for the kube-apiservers to switch
+/// back.
 const COPY_MAX: Duration = Duration::from_secs(120);
 /// Maximum time that the command waits for the replicas to import the last changes. During this time, clients can
 /// renew. If a replica has died, the live replicas first wait until its identity Lease, its sign of life, expires. This
 /// time suffices for that.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
-/// Remaining time of its admission policy at which a rollback without access to etcd gives up. The policy keeps other
-/// clients from writing built-in Leases. So the operator has this time to run the rollback again.
+/// Remaining time of the admission policy at which a rollback without access to etcd gives up. The policy keeps clients
+/// other than the command from writing built-in Leases. So the operator has this time to run the rollback again.
 const RERUN_TIME: Duration = Duration::from_secs(30);
 /// Minimum time that a kube-apiserver gets for an answer, even at the end of a wait. Otherwise a healthy kube-apiserver
 /// would seem silent.

@@ -118,7 +118,7 @@ pub(super) struct Installed {
     /// Minimum time from `begun` to the end of the policy.
     time: Duration,
     /// Whether the policy and its binding have replaced those of an earlier command. If not, the cluster had no policy
-    /// just before.
+    /// with effect just before.
     pub(super) is_replacement: bool,
 }
 

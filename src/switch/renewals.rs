@@ -7,8 +7,9 @@
 //! overwrites a change of another client, and no client acquires a lock by an outdated Lease.
 //!
 //! The expression of a policy cannot read the clock. So it compares the end of the policy with the `renewTime` in the
-//! request. After its end, the policy has no effect. The next takeover deletes the policy before it copies Leases: in a
-//! takeover, a late renewal of a built-in lock must fail.
+//! request. After its end, the policy has no effect. The next takeover deletes the policy before it copies Leases.
+//! During a takeover, this server may already have the Lease. So built-in storage must refuse a late renewal with a
+//! `resourceVersion` of this server.
 //!
 //! kube-apiserver has version `v1` of the API MutatingAdmissionPolicy since Kubernetes 1.36. Without the policy, the
 //! first update of each client gets 409, and the client reads the Lease again.

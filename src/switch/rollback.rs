@@ -1,5 +1,6 @@
 //! The command `rollback`: moves the Leases from this server back to built-in storage, kube-apiserver's own storage of
-//! Leases.
+//! Leases. The command requests phases of this work from the replicas. The APIService is local if it names no Service,
+//! so that kube-apiserver serves the built-in Leases.
 
 use super::clients::{Clients, Cluster};
 use super::live::{LIVE_MAX, await_live, await_stores};
@@ -109,7 +110,8 @@ pub(super) async fn tell_given_back(clients: &Clients, claim: &mut Claim, report
     let asked = claim.ask_unless(clients, Phase::Freeze, Some(Step::NotOurs), Handover::is_given_back);
     let asked = timeout(SWITCH_MAX, asked).await;
     let told = asked.unwrap_or_else(|_| Err(SwitchError("no replica answers".to_owned())));
-    // Another command that has requested a phase finds the APIService local, or has registered the Service on purpose.
+    // If another command has requested a phase, there is nothing to report: that command finds the APIService local, or
+    // has registered the Service on purpose.
     if let Err(error) = told
         && !claim.is_lost()
     {

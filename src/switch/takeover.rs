@@ -1,5 +1,6 @@
 //! The command `takeover`: moves the Leases from built-in storage, kube-apiserver's own storage of Leases, to this
-//! server.
+//! server. The command requests phases of this work from the replicas. The APIService is local if it names no Service,
+//! so that kube-apiserver serves the built-in Leases.
 
 use super::checks::{COPIED_MAX, check_clocks, check_copies, check_rights, report_shortest_lock};
 use super::clients::{Clients, Cluster};

@@ -1,4 +1,6 @@
 //! Tests of the commands `takeover` and `rollback` with fake kube-apiservers and replicas: HTTP servers without TLS.
+//! The commands request phases of their work from the replicas. An APIService is local if it names no Service, so that
+//! kube-apiserver serves its own Leases.
 
 use super::checks::check_copies;
 use super::clients::{Clients, Server};
@@ -275,7 +277,7 @@ fn a_rollback_tells_the_replicas_that_kube_apiserver_has_the_leases() {
     assert_eq!(outcome("another", "written-back"), (0, 0), "the replicas follow another command");
 }
 
-/// Goal: a rollback without etcd whose policy somebody has deleted does not seem complete.
+/// Goal: a rollback without etcd whose admission policy somebody has deleted does not report success.
 #[test]
 fn a_rollback_that_has_lost_its_policy_is_too_late() {
     let outcome = |step: &'static str, is_dry_run| {
@@ -303,7 +305,8 @@ fn a_rollback_that_has_lost_its_policy_is_too_late() {
     assert_eq!(outcome("not-ours", false), (Ok(()), 0), "a complete rollback");
 }
 
-/// Goal: a rollback without etcd that fails keeps its policy if the APIService is local, unless the replicas know that.
+/// Goal: a failed rollback without etcd keeps its admission policy if the APIService is local, unless the replicas know
+/// that the APIService is local.
 #[test]
 fn a_rollback_that_fails_beside_a_local_api_service_keeps_its_policy() {
     let outcome = |step: &'static str| {
@@ -423,8 +426,8 @@ fn the_replicas_must_have_current_copies_of_the_leases_that_kube_apiserver_serve
     assert_eq!(outcome(Some(lease("v", 3)), Some(lease("v", 3))), Ok(()), "created again meanwhile");
 }
 
-/// Goal: just before `takeover` replaces the APIService, a Lease that the replicas cannot import makes it fail, and the
-/// replicas' reason explains a missing copy.
+/// Goal: just before it replaces the APIService, the command `takeover` fails if the replicas cannot import a Lease. If
+/// a copy is missing, the error also contains a later message of the replicas, if there is one.
 #[test]
 fn a_lease_that_can_no_longer_be_imported_ends_a_takeover() {
     const COPIED: &str = "1 Leases are here";

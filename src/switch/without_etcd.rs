@@ -7,6 +7,8 @@
 //!
 //! The names `copy`, `serve` and `hold` are phases, the work that the command requests from the replicas
 //! ([`crate::handover`]). The words after `policy:` are the writes of built-in Leases that an admission policy permits.
+//! `APIService` stands for its replacement. The APIService is local if it names no Service, so that kube-apiserver
+//! serves the Leases in its own storage.
 //!
 //! **Takeover.** While the kube-apiservers switch, an admission policy permits clients of built-in storage
 //! (kube-apiserver's own storage of Leases) only renewals. This server also permits its clients only renewals. So no
@@ -51,7 +53,7 @@ const BELIEF: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(4 * 
 /// Duration of a rollback's policy, in addition to the time in which a holder may act as the leader (see [`BELIEF`]).
 /// In this time, the command proves that the policy is enforced, stops all writes, and writes the Leases.
 const ROLLBACK_TIME: Duration = Duration::from_secs(45);
-/// Time that must remain for the writes of Leases when the last kube-apiserver has switched.
+/// Time of the policy that must remain for the writes of Leases when the last kube-apiserver has switched.
 const WRITE_TIME: Duration = Duration::from_secs(5);
 
 /// Moves the Leases from built-in storage to this server. `before` is the state of the hand-over before this command.
@@ -326,8 +328,8 @@ pub(super) async fn roll_back(
         Ok(policy) => policy,
         Err(why) if is_registered && seen.is_serving() => {
             // This server still serves all clients, so it needs no policy. But another rollback may rely on the policy.
-            // If that rollback has requested a phase, this request fails, and the policy stays. Otherwise that rollback
-            // can request no phase after this request.
+            // So the command first requests the phase `serve`. If the other rollback has requested a phase, the request
+            // fails, and the policy stays. Otherwise the other rollback can request no phase any more.
             let serves =
                 claim.insist_unless(&clients, Phase::Serve, Some(Step::Serving), Handover::is_given_back).await;
             if let Err(error) = async {
@@ -375,8 +377,9 @@ async fn give_back(
     let (written, refused) = write_back(clients, &ours, policy, claim).await.map_err(|why| failed(RUN_AGAIN, why))?;
     let ended = claim.insist_unless(clients, Phase::Hold, Some(Step::NotOurs), |_| false).await;
     ended.map_err(|why| failed(RUN_AGAIN, why))?;
-    // A second rollback may have replaced the policy of this command. By the request above, the second rollback loses
-    // its right to request phases, and so ends. So nobody needs a policy any more.
+    // A second rollback may have replaced the policy of this command. By this command's request for the step
+    // `not-ours`, the second rollback has lost its right to request phases, and so ends. So nobody needs a policy any
+    // more.
     remove_policy(clients).await?;
     let frozen_ms = begun.elapsed().as_millis();
     // The shield keeps nodes from being marked as not ready. If the write of their renewals fails, the shield stays

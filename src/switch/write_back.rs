@@ -73,8 +73,8 @@ pub(super) async fn write_back(
     loop {
         policy.check_writes()?;
         let planned = plan(clients, ours, policy).await;
-        // Each `Replace` and `Delete` contains the `resourceVersion` of the list. So if another command begins now,
-        // these writes change no later state of a Lease.
+        // Each `Replace` and `Delete` names the `resourceVersion` that its Lease has in the list. So if another command
+        // begins now, these writes change no later state of a Lease.
         claim.check(clients).await?;
         let (done, unwritten, has_deletions) = match planned {
             Ok(Some(Plan { groups, .. })) => {

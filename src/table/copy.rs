@@ -1,5 +1,5 @@
-//! [`TableCopy`]: a copy of all Leases at one version. The copy is read in steps while the table changes, in no
-//! particular order.
+//! [`TableCopy`]: a copy of all Leases at one version. The copy is read in steps, while the table changes. It returns
+//! the Leases in no particular order.
 //!
 //! The copy walks the table by key. If a Lease that the walk has not reached changes, its previous state is queued in
 //! `overtaken`. The copy returns the queued state, and the walk skips the newer state. So a change costs one queued
@@ -37,7 +37,7 @@ struct Progress {
     overtaken: States,
 }
 
-/// A running copy.
+/// A running copy of the table.
 #[derive(Debug)]
 pub struct TableCopy(Rc<RefCell<Progress>>);
 

@@ -1,5 +1,6 @@
-//! [`History`] keeps lost states of Leases. A state is lost when a change replaces or removes it in the table. While
-//! snapshots still need a lost state, it is kept once for all of them.
+//! [`History`] keeps lost states of Leases for snapshots. A state is lost when a change replaces or removes it in the
+//! table. A snapshot, by which a list reads the Leases of one version in steps, may still need a lost state. The
+//! history keeps a lost state once for all snapshots that need it.
 //!
 //! Each snapshot has a hold: a version and a range of keys. A hold needs a lost state if the state has one of the
 //! hold's keys and existed at the hold's version. A lost state is charged to the newest hold that needs it. No other

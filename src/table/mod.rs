@@ -118,8 +118,9 @@ impl Table {
         self.discard.len() + self.history.released_len()
     }
 
-    /// Frees up to `states_max` states in the discard queue. Also re-examines up to `states_max` old states that the
-    /// history kept for ended snapshots, and frees those that no other snapshot needs.
+    /// Frees up to `states_max` states in the discard queue. Also re-examines up to `states_max` lost states, which a
+    /// change has replaced or removed, and which the history kept for ended snapshots. Frees those that no other
+    /// snapshot needs.
     pub fn discard_step(&self, states_max: usize) {
         self.discard.step(states_max);
         self.history.step(states_max);
@@ -176,7 +177,7 @@ impl Table {
     }
 
     /// If running lists may still hold too many bytes of long Leases that the table has replaced or deleted,
-    /// re-examines these Leases. Those that are no longer in memory no longer count. Stops when
+    /// re-examines these Leases. Those that are no longer in memory no longer count towards the limit. Stops when
     /// [`OUTLIVED_SWEPT_AT_ONCE`] of them in a row are all still in memory.
     pub fn sweep_outlived(&mut self) {
         while self.has_too_much_outlived() && self.outlived.sweep(OUTLIVED_SWEPT_AT_ONCE) {}

@@ -2,9 +2,10 @@
 //! watchers share each `Object` and its encoding.
 //!
 //! Nearly all writes are renewals. A renewal changes only two times of the Lease. So a state consists of these two
-//! times and a [`Base`]. States that differ only by renewals share one base. The base also holds a template of the
-//! encoding. The body of a response is made from the template when a client needs it. So a renewal writes a few words
-//! of memory instead of a body that perhaps no client reads.
+//! times and a [`Base`]. States that differ only by renewals share one base. The base also holds a template: an
+//! encoding of the Lease, with the positions of the values that a renewal changes. The body of a response is made from
+//! the template when a client needs it. So a renewal writes a few words of memory instead of a body that perhaps no
+//! client reads.
 
 use crate::codec::Format;
 use crate::codec::json::push_type_meta;

@@ -15,22 +15,23 @@ use std::collections::VecDeque;
 /// in memory.
 #[derive(Debug, Default)]
 pub(super) struct Outlived {
-    /// Traces, each with the estimated memory of its Lease in bytes. If a check finds that the Lease is still in
-    /// memory, the trace moves to the back.
+    /// Traces, each with the estimated memory of its Lease in bytes. A check of a trace drops it if its Lease is no
+    /// longer in memory. Otherwise the trace moves to the back.
     traces: VecDeque<(Trace, usize)>,
     /// Sum of the bytes in `traces`.
     bytes: usize,
 }
 
 impl Outlived {
-    /// Adds a trace of `object`, if `object` is long. The table holds neither `object` nor a renewal of it any more.
-    /// Checks two traces, so that the number of traces stays near the number of Leases that are still in memory.
+    /// Adds a trace of `object`, if `object` is long. The caller has removed `object` from the table, and the table has
+    /// no renewal of `object`, which would share its memory. Also checks two traces, so that the number of traces stays
+    /// near the number of Leases that are still in memory.
     pub(super) fn push(&mut self, object: &Object) {
         if object.memory_bytes() <= METERED_BYTES_MIN {
             return;
         }
-        // These are also the bytes that the event log counts, and the table compares the two sums. An estimate for an
-        // object without an encoding would be much larger.
+        // Encodes the object first, as the event log does for its own sum of bytes, since the table compares the two
+        // sums. Without an encoding, the estimate would be much larger.
         let bytes = object.encoded_memory_bytes();
         self.traces.push_back((object.trace(), bytes));
         self.bytes += bytes;

@@ -4,7 +4,7 @@
 //! encoding. Each of these steps must read memory before the next address is known. With a million Leases, a renewal
 //! spends half of its time waiting for memory. A prefetch makes one step for several Leases before it makes the next
 //! step. So the processor waits for all of these Leases at once. A prefetch does the same for the events that a full
-//! log will drop. It affects only the caches, so a wrong or needless prefetch does no harm.
+//! event log will drop. It affects only the caches, so a wrong or needless prefetch does no harm.
 
 use super::change::Target;
 use super::key_index::KeyHash;
@@ -26,8 +26,9 @@ impl Table {
         PrefetchKey(self.by_key.hash(namespace, name))
     }
 
-    /// Brings the first [`PREFETCH_MAX`] of these Leases into the processor's caches. If the event log is full, also
-    /// prefetches its oldest events, one for each of these Leases. A renewal drops one such event.
+    /// Brings the first [`PREFETCH_MAX`] of these Leases into the processor's caches. If the event log is full, each
+    /// renewal drops the oldest event of the log. So this function also prefetches the oldest events, one for each of
+    /// these Leases.
     pub fn prefetch(&self, keys: impl IntoIterator<Item = PrefetchKey>) {
         // All hashes are computed before the first look-up, since computing a hash takes long. So the look-ups follow
         // each other closely, and the processor waits for their memory at once.
@@ -36,8 +37,8 @@ impl Table {
         self.prefetch_slots(hashes.map(|hash| self.by_key.find_by_hash(hash?)));
     }
 
-    /// Brings the Leases of the first [`PREFETCH_MAX`] targets into the processor's caches, and the events as
-    /// [`Table::prefetch`] does.
+    /// Brings the Leases that changes will replace or delete, the first [`PREFETCH_MAX`] targets, into the processor's
+    /// caches. Prefetches events as [`Table::prefetch`] does.
     pub fn prefetch_targets(&self, targets: impl Iterator<Item = Target>) {
         let mut slots = [None; PREFETCH_MAX];
         slots.iter_mut().zip(targets).for_each(|(slot, target)| *slot = Some(target.slot));
@@ -45,7 +46,7 @@ impl Table {
     }
 
     fn prefetch_slots(&self, slots: [Option<Slot>; PREFETCH_MAX]) {
-        // The Lease of a target may have been deleted.
+        // A slot may be empty, since the Lease of a target may have been deleted. `get` skips such a slot.
         let objects = || slots.iter().flatten().filter_map(|slot| self.entries.get(slot.0 as usize));
         black_box(objects().map(|object| object.version.0).fold(0, u64::wrapping_add));
         black_box(objects().map(Object::touch).fold(0, usize::wrapping_add));

@@ -254,7 +254,8 @@ impl Snapshot {
         self.remaining
     }
 
-    /// Returns an empty queue, in which the caller can collect states of Leases.
+    /// Returns an empty queue, in which the caller can collect states of Leases. When the queue is dropped, the event
+    /// loop frees its states in steps, since freeing many states at once takes long.
     #[must_use]
     pub fn no_states(&self) -> States {
         States::new(self.discard.clone())
@@ -317,7 +318,7 @@ impl Snapshot {
             self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(1));
             wanted = each(object);
         }
-        // If no key is left, the last examined key was the last key of the range.
+        // If no key is left, the whole snapshot is read, even if this step has examined `keys_max` keys.
         may_be_more &= is_one_more || keys.peek().is_some();
         drop(keys);
         drop(history);

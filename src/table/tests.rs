@@ -171,8 +171,8 @@ fn a_page_is_the_last_only_if_no_leases_follow() {
     }
     let total = expected(model.state(model.table.version().0), &Range::All).len();
     for limit in 1..=total {
-        // In the second case, `each` ends the page at the last key that `keys_max` allows. The result must be the same
-        // as without a limit of keys.
+        // If `keys_max` is `limit`, `each` ends the page at the last key that `keys_max` allows. The result must be the
+        // same as without a limit of keys.
         for keys_max in [usize::MAX, limit] {
             let mut snapshot = Snapshot::now(&model.table, Range::All);
             let mut left = limit;
@@ -362,7 +362,7 @@ fn an_older_version_is_rebuilt_in_steps_during_changes() {
     }
 }
 
-/// Prefetching has no visible effect. It must accept any key, whether or not its Lease exists or has a template.
+/// Prefetching has no visible effect. It must accept any key, whether or not its Lease exists or is encoded already.
 #[test]
 fn prefetching_changes_nothing() {
     let mut model = Model::new(7, 100);

@@ -1,8 +1,8 @@
 //! The number of Leases in each namespace, and the memory that counts towards the quota.
 //!
 //! Without a quota, a client with write access to one namespace could fill the memory that all Leases share. The OOM
-//! killer would then end the process. An ordinary Lease of [`CLUSTER_NAMESPACES`] does not count. So nodes can join and
-//! renew, however much memory the other namespaces hold.
+//! killer would then end the process. In [`CLUSTER_NAMESPACES`], such as `kube-node-lease`, a Lease of ordinary size
+//! does not count. So nodes can join and renew, however much memory the other namespaces hold.
 //!
 //! One namespace may hold at most half of the quota that the other namespaces leave free. So when a namespace reaches
 //! its limit, the same amount of quota is still free for other namespaces. A namespace with few Leases always has space

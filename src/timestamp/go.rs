@@ -6,7 +6,7 @@
 use super::{days_in_month, number, seconds_from};
 use crate::go::quote::go_quoted_ascii;
 
-/// A layout in Go, that of `metav1.Time` or `metav1.MicroTime`: what differs between these two.
+/// The differences between Go's layouts of `metav1.Time` and of `metav1.MicroTime`.
 pub(super) struct Layout {
     /// The layout, as Go's error messages show it.
     text: &'static str,

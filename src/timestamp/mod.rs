@@ -192,7 +192,7 @@ static PAIRS: [[u8; 2]; 100] = {
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// Number of days in 400 years. After 400 years, the Gregorian calendar repeats.
+/// Number of days in an era, which is 400 years. After an era, the Gregorian calendar repeats.
 const DAYS_PER_ERA: i64 = 146_097;
 
 /// Number of days from 0000-03-01 to 1970-01-01. In this calculation, a year begins in March, so that a leap day is the

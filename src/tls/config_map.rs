@@ -90,7 +90,7 @@ mod tests {
         assert_eq!((names.uid, names.extra_prefix), (vec!["X-Remote-Uid".to_owned()], vec!["X-Extra-".to_owned()]));
     }
 
-    /// An empty list allows any name; an empty name is still a name.
+    /// An empty list allows any name, but an empty name is a name. So `[""]` must not become `[]`.
     #[test]
     fn empty_allowed_names_are_kept() {
         for (value, names) in [("[]", &[][..]), (r#"[""]"#, &[""]), (r#"["",""]"#, &["", ""])] {

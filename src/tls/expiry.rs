@@ -114,7 +114,7 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) kind: Kind,
-    /// Name of the flag that names the file. In the ConfigMap of the cluster, the key of a CA has the same name.
+    /// Name of the flag that names the file. The key of a CA in the cluster's ConfigMap has the same name as the flag.
     flag: &'static str,
     /// The file, or the name of the other source.
     file: PathBuf,
@@ -138,7 +138,7 @@ impl Watched {
     /// Reads the certificate in the file again. Returns whether the validity has changed.
     pub(super) fn look(&mut self) -> bool {
         let found = fs::read(&self.file).ok().and_then(|text| validity_in(&self.file, &text));
-        // Unusable content may be a file that is just being written.
+        // A file with unusable content may just be being written. So the last known validity stays.
         found.is_some() && self.note(found)
     }
 
@@ -205,7 +205,8 @@ mod tests {
         assert_eq!(log.due(&validity, first, day(1)), None);
         assert_eq!(log.due(&validity, last, day(1)), Some(Trouble::ExpiresSoon));
         assert_eq!(log.due(&validity, Time(last.0 + 1), day(1)), Some(Trouble::Expired));
-        // A new certificate ends the trouble. Later trouble with it is logged at once.
+        // A renewed certificate ends the trouble. So the next trouble is logged at once, although the last log line
+        // about the same trouble was on the same day.
         let renewed = first..=Time(last.0 + 365 * DAY);
         assert_eq!(log.due(&renewed, Time(last.0 + 1), day(1)), None);
         assert_eq!(log.due(&validity, Time(last.0 + 1), day(1)), Some(Trouble::Expired));

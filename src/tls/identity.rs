@@ -139,8 +139,9 @@ mod tests {
         assert_eq!(identity_of(&cert(&[(DnType::CommonName, bmp)])), None);
     }
 
-    /// rcgen keeps one value per attribute type. So this test patches the subject's DER: the OID of the Organizational
-    /// Unit becomes that of the Organization or of the Common Name. The three OIDs have the same length.
+    /// Each Organization is a group, and the last Common Name is the user. rcgen keeps one value per attribute type. So
+    /// this test patches the subject's DER: the OID of the Organizational Unit becomes that of the Organization or of
+    /// the Common Name. The three OIDs have the same length.
     #[test]
     fn several_organizations_are_several_groups_and_the_last_common_name_counts() {
         const OID_CN: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];

@@ -40,7 +40,7 @@ pub enum Reload {
     /// Invalid certificates or CAs. The previous ones stay in use.
     Failed,
     /// Last second at which each watched certificate or set of CAs is valid, with the flag that names its file. The
-    /// serving certificate is missing: [`Secure`] has its last second.
+    /// serving certificate is not among them, since [`Secure`] has its last second.
     Expiries(Vec<(&'static str, Time)>),
 }
 
@@ -52,8 +52,8 @@ pub struct Reloader {
     serving: Part<Arc<CertifiedKey>>,
     clients: Part<Authorities>,
     proxies: Part<(Authorities, FrontProxy)>,
-    /// The certificates whose expiry the log and a metric report. Those for etcd and for kube-apiserver are loaded by
-    /// their own clients, not by this reloader.
+    /// The certificates whose expiry the log and a metric report. These include the client certificates for etcd and
+    /// for kube-apiserver, which the clients of etcd and of kube-apiserver load themselves.
     watched: Vec<Watched>,
 }
 
@@ -372,7 +372,7 @@ mod tests {
         write_serving(&dir);
         let second = reloader.changed().expect("a configuration");
         assert_ne!(served(&reloader), before);
-        // The previous CAs are still trusted.
+        // The empty `ca.crt` is invalid, so the previous CAs are still trusted.
         assert_eq!(proves(&second, &client(&own)), (true, false));
         assert_eq!(reloader.untold(Instant::now()).count(), 1);
     }
@@ -485,7 +485,8 @@ mod tests {
                 assert!(!events.is_empty(), "no reload after {what}");
             };
             assert!(matches!(reload, Reload::Done(_)), "{what}: {reload:?}");
-            // The thread reads the two files only after the next settings. So it never finds only one of them changed.
+            // The thread reads `tls.crt` and `tls.key` only when the next settings arrive. So it never finds only one
+            // of the two files changed.
             write_serving(&dir);
         }
     }

@@ -41,7 +41,8 @@ pub struct FrontProxy {
 /// Names of the field lines in which a front proxy names a user, compared case-insensitively (RFC 9110 §5.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderNames {
-    /// Field names for the user name. The first of these names whose first line is not empty counts.
+    /// Field names for the user name, tried in order. Of each name, the server reads the first line. The first value
+    /// that is not empty counts.
     pub username: Vec<String>,
     /// Field names for groups. Every line of every name counts.
     pub group: Vec<String>,
@@ -275,7 +276,8 @@ mod tests {
         assert_eq!(found(&strict, &clients.leaf("aggregator"), NOW), (Some("aggregator".into()), false));
     }
 
-    /// An empty name in the list of allowed names is a name, as in kube-apiserver.
+    /// An empty name in the list of allowed names is a name, as in kube-apiserver. So the list is not empty, and does
+    /// not allow every name.
     #[test]
     fn an_empty_allowed_name_does_not_allow_every_name() {
         let (clients, proxies) = (Ca::new("clients"), Ca::new("proxies"));
@@ -335,8 +337,8 @@ mod tests {
         assert!(trust.prove(&chain, LAST).user.is_some());
         assert!(trust.prove(&chain, Time(LAST.0 + 1)).user.is_none());
         assert!(trust.prove(&[], NOW).user.is_none());
-        // The certificate that expires first limits the proof. An already expired certificate does not. Otherwise
-        // every request would evaluate the certificates again.
+        // The certificate that expires first limits the proof. An already expired certificate does not limit it, since
+        // otherwise every request would evaluate the certificates again.
         let (soon, ended) = (Ca::valid("soon", 2000..2027), Ca::valid("ended", 2000..2020));
         for (other, until) in [(&soon, Time(1_798_761_600)), (&ended, Time(LAST.0 + 1))] {
             let chain = [clients.leaf("alice"), other.0.der().clone()];
@@ -362,7 +364,7 @@ mod tests {
         for years in [2020..2025, 2027..2030] {
             let (other, both) = (Ca::new("other"), Ca::valid("retired, or not yet in office", years));
             let leaf = both.leaf("front-proxy-client");
-            // Trusts only the CA outside of its validity, or also a valid CA.
+            // Trusts the CA `both`, which is not valid now, alone or beside the valid CA `other`.
             for own in [&[&both][..], &[&both, &other], &[&other, &both]] {
                 let trust = trust(roots(own), roots(own), &[]);
                 assert_eq!((found(&trust, &leaf, NOW), lets_in(&trust, &leaf, NOW)), ((None, false), false));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   group                          its members
-//!   everything                     broad watchers, which read the log
+//!   everything                     the broad watchers, which watch all Leases without a shard selector
 //!   a namespace, a name            the watchers of its Leases
 //!   everything or a namespace,     the watchers whose shard selectors contain hashes in this part
 //!     and a part of the hash ring
@@ -12,9 +12,9 @@
 //! of the ring that these ranges overlap. Any other watcher is in one group. When many watchers divide a ring among
 //! them, a change finds only the watchers whose ranges overlap one part: usually one or two.
 //!
-//! If very many watchers each watch a different Lease, there are as many groups as watchers. One hash table of them
-//! would move all groups at once when it grows. So the groups are in [`Shards`], which are many small hash tables. Only
-//! the group of everything is stored apart, since each change needs its members.
+//! If very many watchers each watch a different Lease, there are as many groups as watchers. A single hash table would
+//! move all groups at once when it grows, and block the event loop meanwhile. So the groups are in [`Shards`], many
+//! small hash tables. Only the group of everything is stored apart, since each change needs its members.
 
 use crate::selector::shard::{RingPart, ShardField, ShardHash, ShardSelector};
 use crate::shards::Shards;
@@ -49,7 +49,7 @@ struct Group {
 /// A part of the ring, and the field whose hash is on the ring.
 type Part = (ShardField, RingPart);
 
-/// A borrowed [`Group`]. Both have the same hash.
+/// A borrowed [`Group`]. It has the same hash as the [`Group`], so a look-up need not allocate.
 #[derive(Clone, Copy, Hash)]
 struct GroupRef<'a> {
     scope: &'a str,

@@ -80,7 +80,8 @@ pub enum WatchStart {
         snapshot: Box<Snapshot>,
         /// Whether a bookmark with the annotation `k8s.io/initial-events-end` follows the existing Leases.
         end_bookmark: bool,
-        /// Permit for a long initial state. The watcher holds the permit until the whole initial state is sent.
+        /// Permit for a long initial state, one of a limited number. The watcher holds the permit until the whole
+        /// initial state is sent.
         permit: Option<Permit>,
     },
 }
@@ -373,9 +374,9 @@ impl<O: Copy> Watchers<O> {
         !self.long.is_empty()
     }
 
-    /// Checks which clients leave a long initial state unread. Such a client loses its permit once another client needs
-    /// one, and this function ends its watch. Between two calls, a second or more must pass, so that a client has time
-    /// to read.
+    /// Checks which clients leave a long initial state unread. A watcher holds one of a few permits while it sends a
+    /// long initial state. If the client leaves it unread, the permit may go to another client, and this function then
+    /// ends the watch. Between two calls, a second or more must pass, so that a client has time to read.
     pub fn check_long(&mut self) {
         let watchers = &mut self.watchers;
         self.long.retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.check_reading(entry.is_parked)));

@@ -1,7 +1,7 @@
 //! Watchers compared with a naive model. Goal: each watcher sees every matching change once and in order, or gets an
 //! error if it has missed changes. This holds for any room on its connection and any other watchers. Method: seeded
-//! random writes, watchers and fills. Afterwards, the test computes from the whole history which events a watcher
-//! should have seen.
+//! random writes, watchers and fills. A fill writes a watcher's events to its connection. Afterwards, the test computes
+//! from the whole history which events a watcher should have seen.
 
 use super::*;
 use crate::lease::Lease;
@@ -61,7 +61,8 @@ impl World {
         }
         let found = self.table.find(&lease.metadata.namespace, &lease.metadata.name);
         lease.metadata.uid = match found {
-            // A copy of built-in storage may replace a Lease by another Lease of the same name, with another UID.
+            // An import of kube-apiserver's own Leases may replace a Lease by another one of the same name, with
+            // another UID.
             Some((_, object)) if self.rng.u8(0..8) > 0 => object.metadata().uid.clone(),
             _ => CompactString::from(format!("{:x}", self.rng.u64(..))),
         };

@@ -51,8 +51,8 @@ enum Progress {
     Refused(Box<ApiError>),
     /// The watcher reads the event log from its cursor.
     Scan,
-    /// The index notifies the watcher of changes that may match. `pending` holds the versions of these changes. Broad
-    /// watchers are never synced.
+    /// The index notifies the watcher of changes that may match. `pending` holds the versions of these changes. A
+    /// watcher of all Leases without a shard selector is never synced: it scans the event log instead.
     Synced { pending: VecDeque<ResourceVersion> },
 }
 
@@ -200,7 +200,8 @@ impl Watcher {
         let over = now.ms >= self.end_ms;
         match filled {
             Ok(true) if !over => return Fill::More,
-            // A watcher that still sends its initial state has no version that a bookmark could name.
+            // A watcher that still sends its initial state has no version that a bookmark could name. So the watch ends
+            // without a bookmark.
             Ok(true) if matches!(self.progress, Progress::Initial { .. }) => return Fill::Ended(WatchEnd::TimedOut),
             Ok(_) => {}
             Err(error) => {

@@ -31,7 +31,7 @@ impl Exposition {
         *self.series.get(series).unwrap_or_else(|| panic!("no {series} in {:#?}", self.series))
     }
 
-    /// Returns the sum of all series of a name whose labels contain all of `labels`.
+    /// Returns the sum of all series with this name and with all of `labels`.
     pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         let is_meant =
             |series: &str| series.split('{').next() == Some(name) && labels.iter().all(|label| series.contains(label));
@@ -172,7 +172,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
     is_name(name, true).then_some(Sample { name, labels, value })
 }
 
-/// Parses a label's value, after its opening quote. Returns it with the text after the closing quote.
+/// Parses a label's value, after its opening quote. Returns the value and the text after the closing quote.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();

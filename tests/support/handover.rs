@@ -70,7 +70,8 @@ impl Rig {
         self.stored(name)["mod_revision"].as_str().expect("a revision").parse().expect("a number")
     }
 
-    /// Returns the key and the value of a Lease in built-in storage, as etcd's gateway shows them; null if it has none.
+    /// Returns the key and the value of a Lease in built-in storage, as etcd's gateway shows them; null if the Lease is
+    /// not there.
     fn stored(&self, name: &str) -> Value {
         let key = BASE64_STANDARD.encode(key(name));
         self.ask_etcd("kv/range", &json!({"key": key}))["kvs"][0].clone()

@@ -34,15 +34,16 @@ type Map<K, V> = HashMap<K, V, RandomState>;
 /// Kind of a violation. The summary of the run shows its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// The effect of an acknowledged write is missing.
+    /// The effect of a write is missing, although the write was acknowledged, or a watcher saw its event.
     Lost,
     /// A state or a deletion exists that no client's write explains.
     Invented,
-    /// One version belongs to two contents, two Leases or two event types.
+    /// One version has two contents, two Leases or two event types, or a list contains a Lease twice.
     TwoContents,
-    /// A write has a lower version than a write that was known before it.
+    /// A write was sent after the effect of another write was seen, but has a lower version. Or a version is assigned
+    /// twice.
     VersionOrder,
-    /// A read does not show a write that was acknowledged before the read began.
+    /// A read shows an outdated state: before the read began, a response or an event had shown a later state.
     StaleRead,
     /// A write took effect on another state than its precondition requires, such as a POST of an existing Lease.
     Precondition,
@@ -106,7 +107,7 @@ pub(crate) struct Epoch {
     pub(crate) ops: Vec<Op>,
     /// Version of the list of all Leases that ends the epoch.
     pub(crate) boundary: u64,
-    /// The server's log line about its store, from its last start before the list of all Leases.
+    /// The line that the server logged about its store at its last start. Descriptions of violations quote this line.
     pub(crate) log_line: String,
 }
 
@@ -116,7 +117,8 @@ struct Current {
     /// The last state. After a deletion, the state before the deletion, with the version of the deletion.
     seen: Seen,
     is_deleted: bool,
-    /// When a response or event first showed the Lease after its creation.
+    /// When a response or event first showed the Lease after its creation. A deletion of the collection that is sent
+    /// later must delete the Lease.
     created_known: Nanos,
 }
 
@@ -152,11 +154,12 @@ pub(crate) struct Checker {
 pub(crate) struct Counts {
     /// Number of states of Leases, each with its own version.
     pub(crate) states: u64,
-    /// Number of operations without a known outcome that took effect.
+    /// Number of operations that took effect although they got no answer.
     pub(crate) unknown_done: u64,
     /// Number of events that were compared with the states.
     pub(crate) events: u64,
-    /// Number of 410 responses for versions that were no longer in the watch window.
+    /// Number of 410 responses that were correct: the version was no longer in the server's watch window (its last
+    /// events).
     pub(crate) gone_beyond_window: u64,
     /// Number of lists that were compared with the known states.
     pub(crate) lists: u64,

@@ -14,7 +14,8 @@ impl Checker {
                 self.check_list_time(op, version, &global);
             }
             let Some(points) = op.action.key().and_then(|key| timelines.get(&key)) else { continue };
-            // Index of the last state that was known before the request was sent. The states before it are outdated.
+            // Index of the last state that was known before the request was sent. The response must be true for this
+            // state or a later one.
             let last_known = points.partition_point(|point| point.known < op.begin).saturating_sub(1);
             let possible = points.get(last_known..).unwrap_or_default();
             let mut possible = possible.iter().filter(|point| point.begin < op.end);

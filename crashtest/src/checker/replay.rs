@@ -20,10 +20,11 @@ pub(super) struct Point {
     pub(super) known: Nanos,
 }
 
-/// The writes of an epoch, arranged by what they can have caused.
+/// The writes of an epoch that can have taken effect. To find the write behind a state, the replay looks up POST, PUT
+/// and PATCH by number, and deletions by Lease.
 struct Writers<'a> {
     by_id: Map<u64, &'a Op>,
-    /// Numbers of the writes that took effect.
+    /// Numbers of the writes whose effect the replay has found.
     used: HashSet<u64, RandomState>,
     deletions: Map<(Key, u128), Vec<&'a Op>>,
     collections: Vec<&'a Op>,
@@ -49,8 +50,7 @@ impl<'a> Writers<'a> {
 }
 
 impl Checker {
-    /// Replays the states of the epoch. Checks the states, and the lists in the epoch. Returns the states of each
-    /// Lease.
+    /// Replays the states of the epoch, and checks each state and each list. Returns the states of each Lease.
     pub(super) fn replay(&mut self, epoch: &Epoch, states: &mut [State]) -> Timelines {
         let mut writers = Writers::of(&epoch.ops);
         let mut timelines = Timelines::default();
@@ -254,8 +254,8 @@ impl Checker {
         }
     }
 
-    /// Compares a list with the replayed states at the list's version. If the list at the epoch's boundary differs, the
-    /// list replaces the replayed states. So one loss causes one violation only.
+    /// Compares a list with the replayed states at the list's version. If the list that ends the epoch differs, it
+    /// replaces the replayed states. So later epochs do not report the same difference again.
     fn check_list(&mut self, op: &Op, epoch: &Epoch) {
         let (Action::List(space), Outcome::List { version, items }) = (op.action, &op.outcome) else { return };
         self.counts.lists += 1;

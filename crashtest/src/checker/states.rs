@@ -23,8 +23,8 @@ struct Source<'a> {
 }
 
 impl Checker {
-    /// Collects the states of the epoch, in the order of their versions. States of earlier epochs are compared with
-    /// what the checker has kept of their versions (`Fact`).
+    /// Collects the states of the epoch, in the order of their versions. If a response shows a state of an earlier
+    /// epoch, the state is compared with what the checker has kept of its version (`Fact`).
     pub(super) fn gather(&mut self, epoch: &Epoch) -> Vec<State> {
         let mut states = Map::<u64, State>::default();
         for op in &epoch.ops {
@@ -54,7 +54,8 @@ impl Checker {
                     break;
                 }
                 if event.seen.version <= self.boundary {
-                    // The watcher received this version twice. [`Checker::check_watchers`] reports that.
+                    // Earlier epochs contain all versions up to `self.boundary`, so this event is repeated or late.
+                    // [`Checker::check_watchers`] reports it.
                     continue;
                 }
                 let name = || format!("the watcher of {}, at {}", cursor.scope, explain::at(event.at));
@@ -67,7 +68,7 @@ impl Checker {
         states
     }
 
-    /// Checks that the response to a write shows the state that the write made.
+    /// Checks that a response shows the Lease that the request names and, after a write, the state that the write made.
     fn check_answer(&mut self, op: &Op, seen: &Seen) {
         let is_own = match op.action {
             Action::Create(key) | Action::Put { key, .. } => {

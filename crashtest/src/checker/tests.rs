@@ -82,7 +82,8 @@ impl History {
     }
 }
 
-/// Asserts that a correct history that `breaks` has changed leads to a violation of this kind.
+/// Asserts that the checker finds a violation of this kind in a correct history, after `breaks` has changed the
+/// history.
 #[track_caller]
 fn assert_found(kind: Kind, breaks: impl FnOnce(&mut History)) {
     let mut history = History::honest();

@@ -57,7 +57,8 @@ impl Checker {
                 }
                 &Watched::Listed { last, version, is_gone } => {
                     if version > boundary {
-                        // The states up to this version belong to the next epoch, so the record waits.
+                        // The list was made in the next epoch, so its record waits for that epoch. The list also shows
+                        // the states of this epoch that the watcher got no event of. So none of them counts as missed.
                         return;
                     }
                     if is_gone {
@@ -93,7 +94,8 @@ impl Checker {
         self.complain(Kind::Missed, text);
     }
 
-    /// Checks that the server sent 410 only for a version that was no longer in the watch window.
+    /// Checks that the server sent 410 only for a version that was no longer in its watch window: at least one event
+    /// more than the window holds must have followed the version.
     fn check_gone(&mut self, name: &str, last: u64, version: u64, states: &[State]) {
         let is_between = |other: &u64| (last + 1..=version).contains(other);
         let before = self.versions.iter().rev().take_while(|other| **other > last).filter(|v| is_between(v)).count();

@@ -22,7 +22,8 @@ pub(super) struct Work {
     /// Number of finished requests of this phase. A request does not count if another request for the same Lease must
     /// follow.
     done: u32,
-    /// Number of renewals that failed or were lost. A failed renewal causes no event, so `--lag` does not wait for one.
+    /// Number of renewals that failed or were lost. A failed renewal causes no event, so it does not count towards the
+    /// limit `--lag`.
     failed_writes: u64,
     /// Number of successful responses to lists and to deletions of the collection.
     bulk_answers: u32,
@@ -88,7 +89,8 @@ impl Work {
                 return notes.follow.push((lease, Ask::Get));
             }
             (Ask::Put, 409) => {
-                // No other client writes, so a conflict is an error. A GET reads the Lease again.
+                // No other client writes, so a conflict is an error. A GET reads the Lease again, since the next PUT
+                // needs its present version.
                 self.doubt(tag);
                 self.tally.recorder.failed(operation, ErrorKind::Status(409), || node::name_of(lease));
                 return notes.follow.push((lease, Ask::Get));
@@ -149,7 +151,8 @@ impl Work {
         self.tally.recorder.failed(operation, kind, || why.map_or_else(|| node::name_of(lease), str::to_owned));
     }
 
-    /// Records that a request has failed or was lost.
+    /// Records that a request has failed or was lost. Events of its Lease are then not checked until the next
+    /// acknowledged renewal.
     #[cold]
     fn doubt(&mut self, tag: Tag) {
         self.leases.doubt(tag.lease);

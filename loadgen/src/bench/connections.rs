@@ -65,7 +65,8 @@ impl Connections {
         self.lanes.len()..self.lanes.len() + self.watch_lanes.len()
     }
 
-    /// Returns the number of the idle connection to open next, if one may be opened now.
+    /// Returns the number of the idle connection to open next; `None` if all were opened, or too many are not ready
+    /// yet.
     pub(super) fn next_idle(&mut self) -> Option<usize> {
         let place = self.idle.next_to_open()?;
         Some(self.watch_indexes().end + place)

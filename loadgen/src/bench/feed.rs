@@ -19,8 +19,7 @@ pub(super) struct Feed {
     pace: Option<Pace>,
     requests: Requests,
     epoch_us: u64,
-    /// Whether any lane may have room that was not filled. If so, the next call of [`feed`](Self::feed) tries all
-    /// lanes.
+    /// Whether a lane with room may have got no request. If so, the next call of [`feed`](Self::feed) tries all lanes.
     is_starved: bool,
     /// Whether a request is due and no lane has room for it. Such a request waits for responses of the server, not for
     /// a time.
@@ -34,8 +33,8 @@ pub(super) struct Feed {
 pub(super) struct FeedContext<'t> {
     pub(super) origin: &'t Origin,
     pub(super) course: &'t Course,
-    /// Maximum number of renewals that were sent and have not failed. At this number no more renewals are sent, until
-    /// the slowest watcher has received more events.
+    /// Maximum number of renewals that were sent and have not failed. At this number, renewals wait until the slowest
+    /// watcher has received more events (`--lag`).
     pub(super) writes_max: u64,
     pub(super) now: u64,
 }
@@ -210,9 +209,9 @@ impl Feed {
         Some((lease, ask))
     }
 
-    /// Encodes a request on a lane; false if the server accepts no more requests now. The lane then sends the request
-    /// later. Until then its Lease stays busy, so that no other request for it is chosen: [`Requests::write`] has
-    /// already changed its `renewTime`.
+    /// Encodes a request on a lane. Returns false if the server accepts no more requests now. In this case, the request
+    /// goes to the notes of the lane, which sends it later. Until then, the Lease stays busy, and no other request for
+    /// it is chosen, since [`Requests::write`] has already changed its `renewTime`.
     fn send(&mut self, lane: &mut Lane, tag: Tag, work: &mut Work, cx: FeedContext<'_>) -> bool {
         let now_us = self.epoch_us + cx.now / 1_000;
         let request = self.requests.write(tag, &mut work.leases, now_us);
@@ -237,7 +236,8 @@ mod tests {
         parse(&format!("renew {flags}")).expect("valid")
     }
 
-    /// The lanes have no connections, so they have no room.
+    /// Due requests that no lane could send count as errors. In this test, the lanes have no connections, so they have
+    /// no room.
     #[test]
     fn a_request_without_a_free_lane_is_unanswered_at_the_end() {
         let args = bench("--rate 100 --leases 5 --connections 2");
@@ -258,7 +258,8 @@ mod tests {
         assert!(!feed.is_owed(&work.tally.recorder));
     }
 
-    /// The lane has no connection, so it sends nothing.
+    /// A request that was encoded and not sent comes before all other requests for its Lease. In this test, the lane
+    /// has no connection, so it sends nothing.
     #[test]
     fn a_lease_stays_busy_while_its_request_cannot_be_sent() {
         let args = bench("--leases 1 --connections 1");

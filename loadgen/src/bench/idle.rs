@@ -45,6 +45,6 @@ impl Idle {
     }
 }
 
-/// Maximum number of connections that were opened and are not ready. With this limit each handshake ends before its
-/// timeout.
+/// Maximum number of connections that were opened and are not ready. If all idle connections were opened at once, their
+/// handshakes could take longer than the server's timeout for a handshake.
 const PENDING_MAX: usize = 64;

@@ -110,7 +110,7 @@ impl Leases {
         }
     }
 
-    /// Marks a Lease as having no request in flight.
+    /// Records that no request for a Lease is in flight.
     pub(super) fn end(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             slot.busy = false;
@@ -413,8 +413,9 @@ mod tests {
         assert!(leases.begin(0) && !leases.begin(1));
     }
 
-    /// The test plays the server: the server's codec parses the Lease of a request, and encodes it with a
-    /// resourceVersion for the response.
+    /// A renewal changes only the `renewTime` in the bytes of a protobuf Lease, and the result is a valid Lease. The
+    /// test plays the server: the server's codec parses the Lease of a request, and encodes it with a resourceVersion
+    /// for the response.
     #[test]
     fn a_protobuf_lease_is_renewed_in_place() {
         use coordination_apiserver::codec::protobuf::{decode_lease, encode_lease_into};

@@ -116,7 +116,8 @@ impl Course {
         self.since = now;
     }
 
-    /// Whether requests are repeated until the end of the measured time, and the phase is Warming or Measuring.
+    /// Whether the load runs: the phase is Warming or Measuring, and the bench repeats its requests until the measured
+    /// time ends.
     pub(super) fn is_loaded(&self) -> bool {
         matches!(self.phase, Phase::Warming | Phase::Measuring) && self.verb.is_endless()
     }

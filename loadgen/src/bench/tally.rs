@@ -1,4 +1,4 @@
-//! Counts of a bench.
+//! The counts of a bench: latencies, errors, violations, and the sizes of lists.
 
 use crate::operation::Operation;
 use crate::recorder::{FIRST_MAX, Recorder};
@@ -26,8 +26,8 @@ impl Tally {
     }
 
     /// Counts events that arrived at `now`. `delays_ns` returns the delay of each event whose renewal has a known send
-    /// time. A delay belongs to the measured time if the event arrived after the measured time began, and the renewal
-    /// was sent before it ended.
+    /// time. A delay belongs to the measured time if the renewal was sent before the end of the measured time, and the
+    /// event arrived after its beginning.
     pub(super) fn heard(&mut self, events: u64, delays_ns: impl Iterator<Item = u64>, now: u64) {
         self.recorder.count(Operation::WatchEvent, events, now);
         let window = self.recorder.window();

@@ -7,7 +7,8 @@ use super::feed::Feed;
 use super::phase::{Course, Phase};
 use crate::link::DRAIN_NS;
 
-/// Returns the next phase, if the present phase is over. `stop` ends any phase before Draining early.
+/// Returns the next phase, if the present phase is over. If `stop` is true, every phase before Draining is over at
+/// once, and Draining follows.
 pub(super) fn next(
     course: &Course,
     work: &Work,

@@ -94,7 +94,8 @@ impl Heard {
         self.wrong.drain(..).for_each(|words| tally.violated(words));
     }
 
-    /// Describes why a watch ended. If the server sent an ERROR event, that event is the last description in `wrong`.
+    /// Describes why a watch ended. If the server sent an ERROR event before the end, the last description in `wrong`
+    /// quotes that event.
     #[cold]
     fn ended_words(&self) -> String {
         let last = self.wrong.last().map(|words| format!(": {words}"));

@@ -1,7 +1,8 @@
-//! The load of a bench.
+//! The load of a bench, for the event loop of the driver ([`Workload`]). This module connects the other modules of a
+//! bench: it opens and serves the connections, and moves the bench from phase to phase.
 //!
 //! In each turn of the event loop, a bench first receives on all ready connections. Then it adds requests to the lanes
-//! and sends them.
+//! (the connections for requests) and sends them.
 
 use super::accounts::Accounts;
 use super::answers::Work;

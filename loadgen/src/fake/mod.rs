@@ -47,9 +47,9 @@ pub(crate) enum Fault {
     ClosesWithoutAnswer,
     /// The 30th renewal is answered with 500, and not applied.
     FailsOnce,
-    /// The 30th renewal finds the Lease deleted.
+    /// The server deletes the Lease before the 30th renewal, which gets 404.
     Forgets,
-    /// A restart: the 30th renewal waits for 400 ms, and then finds all Leases deleted.
+    /// A restart that loses all Leases: the 30th renewal waits for 400 ms, and then gets 404.
     Restarts,
     /// A watch ends with a complete body after ten events. The server sends events in batches, so the last batch may
     /// bring a few more.
@@ -314,7 +314,7 @@ impl Fake {
         }
         batch.end = cursor.sent >= 10 && matches!(self.fault, Fault::EndsWatches | Fault::ExpiresWatches);
         if batch.end && self.fault == Fault::ExpiresWatches {
-            // The ERROR event replaces some events, so the watcher must list again to see those changes.
+            // The ERROR event replaces the last events. So the watcher must list again to see their changes.
             batch.events = vec!["{\"type\":\"ERROR\",\"object\":{\"metadata\":{},\"code\":410}}\n".to_owned()];
         }
         batch

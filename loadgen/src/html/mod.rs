@@ -300,8 +300,8 @@ fn limit_words(summary: &Summary<'_>) -> String {
         Some(Limit::Generator) => "the generator",
         Some(Limit::Server) => "the server",
         None if !summary.is_measured() => "unknown",
-        // The limit considers only the busiest process of the server. But several processes of the server may use up a
-        // core together.
+        // The limit considers only the busiest process of the server. But if the server has several processes, they may
+        // use up a core together.
         None if server.is_none() || summary.window.server_share() >= Some(BUSY_SHARE) => {
             "not the generator, perhaps the server"
         }
@@ -461,7 +461,7 @@ const STYLE: &str = include_str!("style.css");
 const CLASSES: [&str; 4] = ["a", "b", "c", "d"];
 /// Maximum number of points of a line, and of seconds in the table of seconds.
 const POINTS_MAX: usize = 600;
-/// Shortest span whose rates the plots show, in seconds.
+/// Length of a span (a part of the run, mostly a second) up to which the plots show no rate, in seconds.
 const RATE_SECONDS_MIN: f64 = 0.2;
 /// Points of a percentile line for each halving of the distance to 100 %.
 const ROWS_PER_HALF: u32 = 10;

@@ -16,7 +16,7 @@ use coordination_apiserver::http2::{
 pub(crate) struct Http2<T> {
     protocol: http2::Connection,
     bodies: Bodies,
-    /// The streams in progress. The slot in a stream's key is the index of the stream. A stream is removed when the
+    /// The streams in progress. A stream's key contains its index in this list (its slot). A stream is removed when the
     /// caller learns the outcome of its request, or cancels the request.
     streams: Vec<Option<Stream<T>>>,
     in_flight: usize,
@@ -83,8 +83,8 @@ impl<T: Copy> Http2<T> {
             scheme: origin.scheme.as_bytes(),
             authority: origin.authority.as_bytes(),
             path: request.target.as_bytes(),
-            // All other nodes' paths are sent before the same node's path is sent again. They would evict that path
-            // from any dynamic table of HPACK, so only the field's name is indexed.
+            // Before a node's path is sent again, the paths of all other nodes are sent. They would evict the node's
+            // path from the dynamic table of HPACK. So only the name of the field is indexed.
             path_indexing: Indexing::Name,
         };
         let body = request.body.unwrap_or_default();

@@ -69,7 +69,7 @@ pub(crate) enum Verdict {
     Cancel,
 }
 
-/// Why a connection can no longer be used.
+/// The end of a connection, which can no longer be used.
 #[derive(Debug)]
 pub(crate) struct Broken {
     /// Kind of error in the results. `None` without an error: the server closed the connection as HTTP allows, or the

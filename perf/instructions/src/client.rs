@@ -270,7 +270,8 @@ impl Node {
         }
         let answer = client.send(world, &mut self.renewal);
         let own = &mut self.renewal.bytes[self.renewal.body_at..];
-        // A response ends with its body.
+        // A response ends with its body. All bodies have the same length, since the numbers that change in them keep
+        // their lengths.
         let (_, body) = answer.split_at(answer.len() - own.len());
         own.copy_from_slice(body);
     }

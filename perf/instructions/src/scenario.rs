@@ -27,7 +27,7 @@ pub const SCENARIOS: &[Scenario] = &[
     ("hpack-head", hpack_heads),
 ];
 
-/// The watchers that receive events of the renewals.
+/// The watchers that are open while Leases are renewed.
 #[derive(Clone, Copy)]
 enum Beside {
     Nobody,
@@ -96,7 +96,7 @@ fn renewals(version: Version, format: Format, beside: Beside) -> Operation {
     Box::new(operation)
 }
 
-/// Returns the operation that reads the next Leases. `together` requests are sent together.
+/// Returns the operation that reads the next `together` Leases: one GET for each, all sent together.
 fn gets(version: Version, together: usize) -> Operation {
     let mut world = World::new(EVENTS_MAX);
     let mut client = Client::connect(&mut world, version);

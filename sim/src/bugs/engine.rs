@@ -1,4 +1,5 @@
-//! Deliberate bugs in the store, between the journal and the engine.
+//! Deliberate bugs in the store: a wrapper around the engine, which is the code that stores the journal's entries and
+//! snapshots. The journal's worker calls the wrapper instead of the engine.
 
 use super::{Bug, Memory};
 use coordination_apiserver::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write};

@@ -1,6 +1,9 @@
 //! Deliberate bugs, to check that the simulator finds them. Each bug is inserted from outside: between the journal and
 //! its store, between the store and its device, between the network and the server, or in the model of etcd. The
 //! server's code contains no deliberate bug.
+//!
+//! The journal's store, on disk or in etcd, has entries (batches of changes), snapshots in chunks, and one manifest,
+//! which names the valid snapshots.
 
 pub mod engine;
 pub mod front;
@@ -56,7 +59,7 @@ pub enum Bug {
     BarrierSkipped,
     /// The watch of etcd delivers an entry twice, at two positions.
     EntryDeliveredTwice,
-    /// A manifest replaces any other manifest, without a comparison of revisions.
+    /// A replica's manifest is stored even if another replica has replaced the manifest that it was made from.
     ManifestNotCompared,
     /// A truncation in etcd removes entries that no snapshot covers.
     TruncationBeyondBase,

@@ -211,7 +211,7 @@ impl History {
         }
     }
 
-    /// Returns the requests that write a `renewTime`, each by this time.
+    /// Returns the requests that write a `renewTime`, by the `renewTime` that they write.
     #[must_use]
     pub fn by_tag(&self) -> BTreeMap<u64, &Op> {
         self.ops.iter().filter(|op| op.tag > 0).map(|op| (op.tag, op)).collect()

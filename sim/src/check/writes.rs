@@ -73,8 +73,8 @@ fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, comp
         let base = by_tag.get(&entry.state.tag).map_or(Base::Any, |op| op.base);
         match base {
             Base::Version(base) if there.is_none_or(|there| there.version != base) => {
-                // If no watcher has seen every version between the two states, a state that no client saw may lie
-                // between them. Then only a previous version of `base` or higher proves the loss.
+                // Unless a watcher has seen every version after `from` up to `version`, a state that no client saw may
+                // lie between the two. Then only `from >= base` proves that an update is lost.
                 if from >= base || is_whole {
                     complaints.push(format!(
                         "version {version} of {name} was made from {base}, but the version before it is {from}: \
@@ -127,7 +127,8 @@ fn check_answers(history: &History, complaints: &mut Vec<String>) {
                 complaints
                     .push(format!("the answer to a write of {name} shows another state, of version {}", state.version));
             }
-            // With replicas, a 507 is recorded as an unknown outcome. `Client` checks whether etcd has been full.
+            // This 507 is from a server with a disk. `Client` records a replica's 507 as an unknown outcome, and itself
+            // checks whether etcd has been full.
             (Outcome::Refused(507), kind) => {
                 let is_full =
                     |(from_us, until_us): &(u64, u64)| *from_us <= op.done_us && op.sent_us <= until_us + FULL_FELT_US;

@@ -18,8 +18,8 @@ const BELIEF_US: u64 = RETRY_US + RENEW_DEADLINE_US;
 struct Candidate {
     client: Client,
     lock: Key,
-    /// Spec of the lock's Lease as last observed. Only candidates change the spec, since the server sets no field of a
-    /// spec.
+    /// Spec of the lock's Lease as last observed. A new spec shows that a candidate is alive: only candidates change
+    /// the spec, since the server sets no field of a spec.
     observed: Option<Value>,
     /// Time at which the candidate first observed this spec, in microseconds since the start of the run.
     observed_us: u64,
@@ -29,7 +29,7 @@ struct Candidate {
     written_us: u64,
 }
 
-/// Runs the candidate until the run ends: acquires the lock, leads for some time, and releases the lock.
+/// Runs the candidate. Until the run ends, it repeatedly acquires the lock, leads for some time and releases the lock.
 pub async fn run(client: Client, index: usize) {
     let lock = Key { namespace: NAMESPACE.to_owned(), name: format!("lock-{index}") };
     let mut candidate = Candidate { client, lock, observed: None, observed_us: 0, object: None, written_us: 0 };

@@ -44,11 +44,12 @@ pub async fn run(context: Context, node: usize, namespace: Option<String>, is_sl
             continue;
         };
         let window = watcher.context.sim.swarm.window_events as u64;
-        // The check of a 410 needs a list of the newest state. A list with `resourceVersion=0` may come from a replica
-        // that is behind the others.
+        // A 410 is wrong if the newest version is less than `window` versions above the watch's last one. Only a list
+        // of the newest state shows the newest version. A list with `resourceVersion=0` may come from a replica that is
+        // behind the others.
         let swarm = &watcher.context.sim.swarm;
-        // If the journal exceeds its maximum size, a start of the server does not restore the watch window. Then a 410
-        // may be correct for any version.
+        // If the journal exceeds its maximum size, a start of the server does not restore the watch window (the events
+        // at which a watch can resume). Then a 410 may be correct for any version.
         let is_telling = (is_newest || swarm.replicas == 0) && swarm.journal_bytes_max == u64::MAX;
         if let Some(seen) = expired_at.filter(|seen| is_telling && start.saturating_sub(*seen) < window) {
             watcher.complain(format!("410 at version {seen}, which is in the window: the next list is at {start}"));

@@ -78,9 +78,9 @@ pub enum Event {
 pub enum NodeEvent {
     /// The event loop runs a turn.
     Turn,
-    /// The store's worker executes its next command.
+    /// The worker, which reads and writes the store, executes its next command.
     Work,
-    /// An event of the store's worker reaches the event loop.
+    /// The worker's response to a command reaches the event loop.
     Deliver,
 }
 

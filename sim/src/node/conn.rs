@@ -146,7 +146,8 @@ impl Conn {
         is_over
     }
 
-    /// Ends responses in progress whose deadline is over.
+    /// Frees the memory of lists and deletions in progress whose deadline has passed, or whose permit to run was given
+    /// to another user.
     pub(super) fn check_jobs(&mut self, now: Now) {
         self.protocol.check_jobs(now, true);
     }

@@ -55,7 +55,7 @@ const STORE: &str = "store";
 pub struct Loaded {
     /// resourceVersion of the table.
     pub version: u64,
-    /// Whether the table has no Lease and the watch window no change.
+    /// Whether the table has no Lease, and its event log (from which watches read their events) has no event.
     pub is_new: bool,
     /// The Leases and the version of the table, as text.
     pub dump: String,
@@ -170,8 +170,8 @@ impl Server {
     }
 
     fn fan_out(&mut self, now: Now) {
-        // A budget of 1 is the smallest one. So a turn often finds the watchers of only some changes, and the next turn
-        // finds the rest.
+        // With the argument 1, `notify` usually stops after the first change for which it finds a watcher. So a turn
+        // often finds the watchers of only some changes, and the next turn finds the rest.
         self.service.watchers.notify(&self.service.table, 1);
         self.service.watchers.on_timeout(now);
         let mut again = Vec::new();

@@ -1,8 +1,8 @@
 //! Decides when the server writes its Leases to built-in storage (kube-apiserver's own storage of Leases), during and
 //! after a takeover. To feed a Lease means to write its current state from the table to built-in storage.
 //!
-//! During a takeover, some clients write to this server and others to kube-apiserver. The worker then copies Leases in
-//! rounds. Each round feeds all renewals that built-in storage lacks.
+//! During a takeover, some clients write to this server and others to kube-apiserver. One replica's worker
+//! ([`super::worker`]) then copies Leases in rounds. Each round feeds all renewals that built-in storage lacks.
 //!
 //! If a client opened a watch at kube-apiserver before the takeover, that watch reads built-in storage until it times
 //! out. While such watches may be open, the server feeds each renewal within [`RENEWAL_MS`]. kube-controller-manager
@@ -38,8 +38,8 @@ pub(super) struct Feed {
     cursor: Option<ResourceVersion>,
     /// Whether the last call of [`Feed::take_in`] left changes for the next call.
     is_behind: bool,
-    /// Key of the first Lease that [`Feed::take_in`] has yet to queue, although the Lease has not changed; `None` if no
-    /// such Lease remains.
+    /// Key of the first Lease that [`Feed::take_in`] has yet to queue in its pass over all Leases, changed or not;
+    /// `None` if no pass is in progress.
     unqueued: Option<String>,
     /// Time at which each Lease is due to be written to built-in storage, in ms. The map is ordered, since a hash table
     /// of all Leases would delay all requests when it grows.
@@ -58,11 +58,13 @@ impl Feed {
         self.unqueued = Some(String::new());
     }
 
-    /// Queues each Lease that the table has changed since the last call. A renewed Lease is due after `renewal_ms`;
-    /// with `None`, a renewal queues nothing. Any other change is due at once. At the first call, and after the event
-    /// log has dropped a change since the last call, built-in storage may lack the state of any Lease. This call and
-    /// the next ones then also queue all Leases, at most [`UNCHANGED_PER_CALL`] in each call. These Leases are due at
-    /// once. A call reads at most [`CHANGES_PER_CALL`] changes, and leaves the others for the next call.
+    /// Queues each Lease that the table has changed since the last call. A call reads at most [`CHANGES_PER_CALL`]
+    /// changes, and leaves the others for the next call. A renewed Lease is due after `renewal_ms`; with `None`, a
+    /// renewal queues nothing. Any other change is due at once.
+    ///
+    /// At the first call, and if the event log has dropped a change that no call has read, built-in storage may lack
+    /// the state of any Lease. Then this call and the next ones also queue all Leases, at most [`UNCHANGED_PER_CALL`]
+    /// in each call. These Leases are due at once.
     pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
         self.is_behind = false;
         let mut cursor = table.version();
@@ -92,7 +94,8 @@ impl Feed {
         self.is_behind
     }
 
-    /// Whether the last call of [`Feed::take_in`] has left changes, or Leases that have not changed, for the next call.
+    /// Whether the last call of [`Feed::take_in`] has left changes, or a part of its pass over all Leases, for the next
+    /// call.
     pub(super) fn is_filling(&self) -> bool {
         self.unqueued.is_some() || self.is_behind
     }

@@ -1,5 +1,5 @@
-//! Imports Leases from built-in storage (kube-apiserver's own storage of Leases) into the table. The worker has read
-//! them from etcd, or the copier through kube-apiserver.
+//! Imports Leases from built-in storage (kube-apiserver's own storage of Leases) into the table. [`super::worker`]
+//! reads these Leases from etcd; without access to etcd, [`super::copier`] reads them through kube-apiserver.
 
 use super::merge::{decode, gone, taken_in};
 use super::state::{say, say_refused};
@@ -48,21 +48,22 @@ pub(super) struct Imports {
 }
 
 impl Imports {
-    /// Creates the imports of the copier. An admission policy permits only renewals in built-in storage. So an older
-    /// state of a Lease has the present holder. A deletion here would let another client acquire the lock.
+    /// Creates the imports of the copier. If a Lease cannot be imported, the table keeps the Lease's older state. This
+    /// state has the present holder, since an admission policy permits only renewals in built-in storage. If the table
+    /// deleted the Lease, another client could acquire the lock.
     pub(super) fn of_copier() -> Self {
         Self { keeps_older: true, ..Self::default() }
     }
 
     /// Queues the result of a read for import. A complete read replaces all earlier reads. [`Imports::take_in`] deletes
-    /// each Lease of the table that the complete read lacks. A read may have a million Leases. So this function visits
-    /// its Leases only if others are still queued and the read is not complete.
+    /// each Lease of the table that the complete read lacks. A read may have a million Leases. So this function
+    /// iterates over the read only if other Leases are still queued and the read is not complete.
     pub(super) fn put(&mut self, mut read: ReadLeases, is_complete: bool) {
         if is_complete {
             self.unmatched = Some(String::new());
             self.refused.clear();
             // A Lease whose creation is in flight is not in the table yet, so a comparison with the table would miss
-            // it. If the read lacks the Lease too, it must be deleted after its creation.
+            // it. If the read lacks the Lease too, the Lease must be deleted after its creation.
             for (key, ..) in &self.submitted {
                 read.entry(key.clone()).or_insert(None);
             }
@@ -81,9 +82,9 @@ impl Imports {
         self.incoming.len() + self.submitted.len()
     }
 
-    /// Reports to the command `takeover`, in the Lease of the hand-over, why a Lease cannot be imported. Then the step
-    /// `imported` ends. If every Lease can be imported, and `shows_progress` is true, reports the progress of a long
-    /// import.
+    /// Reports to the command `takeover` why a Lease cannot be imported: writes the reason to the Lease of the
+    /// hand-over, and removes the step `imported` there. If every Lease can be imported, and `shows_progress` is true,
+    /// reports the progress of a long import.
     pub(super) fn report(&mut self, shows_progress: bool, table: &mut Table, storage: &mut Storage, now: Now) {
         if let Some(why) = self.refusal() {
             say_refused(table, storage, why, now);
@@ -110,11 +111,13 @@ impl Imports {
         !self.is_runnable() && self.submitted.is_empty()
     }
 
-    /// Imports some queued Leases into the table. The journal rejects a change if another write of the Lease came
-    /// first. This function then queues the Lease again, unless a later read has queued it. A Lease that cannot be
-    /// imported is set aside, and deleted from the table unless `keeps_older`. If the store refuses a batch of several
-    /// Leases as too large, they are queued again. Fewer are then in flight, until a Lease fails alone. Only such a
-    /// Lease counts as too large.
+    /// Imports some queued Leases into the table. Three kinds of failure may occur:
+    ///
+    /// - The journal rejects a change, since another write of the Lease came first. This function queues the Lease
+    ///   again, unless a later read has queued it.
+    /// - A Lease cannot be imported. This function sets it aside, and deletes it from the table unless `keeps_older`.
+    /// - The store refuses a batch of several Leases as too large. This function queues them again, and then submits
+    ///   fewer Leases at a time. Only a Lease that fails alone counts as too large.
     pub(super) fn take_in(&mut self, table: &mut Table, storage: &mut Storage, decoder: &mut Decoder, now: Now) {
         let mut too_large = Vec::new();
         for (key, read, ticket) in std::mem::take(&mut self.submitted) {
@@ -125,9 +128,9 @@ impl Imports {
             match ticket.take() {
                 Outcome::Applied(_) => {}
                 Outcome::Failed(Failure::TooLarge) => too_large.push((key, read)),
-                // If the queue has a later state of the Lease, this earlier state is dropped. So this must happen
-                // before the loop below. If the loop had already taken the later state, the earlier state would be
-                // imported after it.
+                // This earlier state is queued only if the queue has no later state of the Lease. The loop below takes
+                // states from the queue, so this code must come first. Otherwise the earlier state could be imported
+                // after the later one.
                 Outcome::Rejected | Outcome::Failed(Failure::NoSpace) | Outcome::Pending => {
                     self.incoming.entry(key).or_insert(read);
                 }
@@ -136,13 +139,13 @@ impl Imports {
         let is_alone = too_large.len() == 1;
         match too_large.len() {
             0 => {}
-            // The store may accept the other Leases in large batches.
+            // The Lease that is too large is found. The store may accept the other Leases in large batches again.
             1 => self.submitted_max = None,
             several => self.submitted_max = Some(self.submitted_max.unwrap_or(SUBMITTED_MAX).min(several / 2)),
         }
         let submitted_max = self.submitted_max.unwrap_or(SUBMITTED_MAX);
         for (key, read) in too_large {
-            // A deletion is never too large itself: a long Lease of a client was in its batch.
+            // A deletion is never too large itself: its batch in the journal also had a long Lease that a client wrote.
             if is_alone && read.is_some() {
                 let why = format!("{key} is too large for the store of this server");
                 self.refuse(key.clone(), read.clone(), why);
@@ -155,7 +158,8 @@ impl Imports {
                 break;
             }
             let Some((key, read)) = self.next(table) else { break };
-            // Clients could renew an older state of a refused Lease, although another client may be the holder now.
+            // Another client may now hold a refused Lease. So its older state is deleted from the table, unless
+            // `keeps_older`: clients could still renew that state.
             let is_refused = self.refused.get(&key).is_some_and(|(refused, _)| *refused == read);
             let change = match change_of(&key, read.as_ref().filter(|_| !is_refused), table, decoder) {
                 Ok(_) if is_refused && self.keeps_older => None,
@@ -209,7 +213,8 @@ impl Imports {
             Some(key) => Some((key.to_owned(), None)),
             None => self.incoming.pop_first(),
         };
-        // A Lease that was queued again may have a key before the start. The start must not move back.
+        // A Lease that was queued again may have a key before `start`. The start must not move back, since the Leases
+        // before it have already been compared.
         self.unmatched = match (self.unmatched.take(), &next) {
             (Some(start), Some((key, _))) => Some(start.max(format!("{key}\0"))),
             (None, _) | (_, None) => None,
@@ -227,7 +232,7 @@ impl Imports {
         self.refused.values().next().map(|(_, why)| why.as_str())
     }
 
-    /// Queues the Leases again that could not be imported, unless a later read has queued them. Also allows large
+    /// Queues again the Leases that could not be imported, unless a later read has queued them. Also allows large
     /// batches again: the Lease that made them too large may have been deleted before it was found.
     pub(super) fn retry_refused(&mut self) {
         self.submitted_max = None;

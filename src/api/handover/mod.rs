@@ -20,10 +20,10 @@
 //! During a rollback, no client may write to this server. So the copies of its Leases in built-in storage stay current.
 //!
 //! - Watches end with an ERROR event with 410. So does a watch that begins at a `resourceVersion` of this server. A
-//!   list at such a version gets 410. Without the 410, clients would watch built-in storage from such a version, and
-//!   would never get an event.
-//! - A list in progress ends with 410, or is cut off if its response has begun. A slow client would otherwise get its
-//!   `resourceVersion` so late that it begins its watch at kube-apiserver.
+//!   list at such a version gets 410. Without the 410, clients would watch built-in storage from such a version, which
+//!   is far above all versions there, and would never get an event.
+//! - A list in progress ends with 410, or is cut off if its response has begun. Otherwise a slow client could get the
+//!   `resourceVersion` of the list so late that it begins its watch from that version at kube-apiserver.
 //! - After a 410, clients list without a `resourceVersion`. Such a list gets 429 until kube-apiserver serves Leases
 //!   from built-in storage again.
 //! - Once every Lease is written back to built-in storage, a read of a single Lease gets 429 too. By then, a
@@ -84,7 +84,7 @@ pub struct Handover {
     mode: Mode,
     /// Whether watches must end, because clients may no longer write to this server.
     ends_watches: bool,
-    /// Number of changes to [`Mode::Frozen`].
+    /// Number of times that the mode has changed to [`Mode::Frozen`].
     freezes: u64,
     /// Worker that copies Leases through the cluster's etcd; `None` if this server has no access to that etcd.
     worker: Option<Box<Worker>>,
@@ -121,9 +121,9 @@ impl Handover {
     }
 
     /// Forgets the state and all work in progress. Call this function once the journal has loaded the table, for two
-    /// reasons. First, the changes that an earlier journal had in flight get no outcome. Second, a table that loads may
-    /// have its final version before it has the Leases of the hand-over. [`Handover::read_state`] reads these Leases
-    /// only once for each version of the table.
+    /// reasons. First, the changes that an earlier journal had in flight get no outcome. Second, a table that is
+    /// loading may reach its final version before it has the Leases of the hand-over. [`Handover::read_state`] reads
+    /// these Leases only once for each version of the table, so it would miss them.
     pub fn begin_again(&mut self) {
         self.stand_by();
         (self.looked_at, self.state, self.mode) = Default::default();
@@ -257,7 +257,7 @@ impl Handover {
     }
 
     /// Returns the number of times that clients lost the permission to write and to list. Each list notes this number
-    /// when it begins.
+    /// when it begins, so that [`Handover::check_job`] can end the list after the next such loss.
     pub(super) fn freezes(&self) -> u64 {
         self.freezes
     }
@@ -301,8 +301,9 @@ impl Handover {
         if !matches!(self.mode, Mode::Renewals | Mode::Frozen) || !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Ok(());
         }
-        // A command lists directly: a rollback all Leases, to copy them, and a takeover the identity Leases, to find
-        // replicas that have not confirmed the phase. Other clients come through kube-apiserver.
+        // The commands `takeover` and `rollback` connect to this server directly; other clients come through
+        // kube-apiserver. A rollback lists all Leases, to copy them. A takeover lists the Leases by which the replicas
+        // show that they are live, to find replicas that have not confirmed the phase.
         let is_command = matches!(call.caller, Caller::User(_) | Caller::Insecure) && verb == Some(Verb::List);
         let selects_replicas =
             || call.query.value("labelSelector").is_some_and(|selector| selector.split_once('=') == Some(LABEL));
@@ -424,8 +425,9 @@ impl Api {
             let is_confirmed = self.is_confirmed(table, now);
             let is_first = |identity: &ReplicaIdentity| match self.handover.mode {
                 Mode::Open => identity.is_first(now),
-                // If two replicas copied at the same time, one could import an older state of a Lease than the other.
-                // So the identity Leases in the table decide, and not this replica's view of which replicas are alive.
+                // If two replicas copied at the same time, one could import an older state of a Lease over a newer
+                // state that the other has imported. So the identity Leases in the table decide, and not this replica's
+                // view of which replicas are alive.
                 Mode::Following | Mode::Renewals | Mode::Frozen => identity.is_first_in(table),
             };
             let is_active = is_current && self.identity.as_ref().is_none_or(is_first);

@@ -42,8 +42,8 @@ pub(super) struct HandoverState {
 pub(super) struct Progress {
     /// Number of the last round whose imported changes are in the table.
     pub(super) round: u64,
-    /// `resourceVersion` of the table up to which this server's writes are in built-in storage. The exceptions are
-    /// writes that a write in built-in storage has superseded: these are not there.
+    /// `resourceVersion` of the table up to which this server's writes are in built-in storage. Of these writes,
+    /// built-in storage lacks only those that a write of its own clients has superseded.
     pub(super) written: ResourceVersion,
 }
 
@@ -64,7 +64,8 @@ impl HandoverState {
     }
 
     pub(super) fn mode(&self) -> Mode {
-        // If only a newer release knows the phase, its command may rely on one fact: no client can write.
+        // This release does not know the phase that a command of a newer release has requested. That command may rely
+        // on one fact: no client can write.
         if self.unknown_phase.is_some() {
             return Mode::Frozen;
         }
@@ -126,8 +127,8 @@ pub(super) fn say(table: &mut Table, storage: &mut Storage, step: Option<Step>, 
     })
 }
 
-/// Writes to the Lease of the hand-over why a built-in Lease cannot be imported. Also removes the step there. Without
-/// the step [`Step::Imported`], the command `takeover` does not replace the APIService.
+/// Writes to the Lease of the hand-over why a built-in Lease cannot be imported. Also removes the step from the Lease
+/// of the hand-over. Without the step [`Step::Imported`], the command `takeover` does not replace the APIService.
 pub(super) fn say_refused(table: &mut Table, storage: &mut Storage, why: &str, now: Now) {
     annotate(table, storage, why, now, |annotations| {
         let others = annotations.iter().filter(|(name, _)| *name != STEP);
@@ -135,8 +136,8 @@ pub(super) fn say_refused(table: &mut Table, storage: &mut Storage, why: &str, n
     });
 }
 
-/// Writes a message to the Lease of the hand-over. Also changes its other annotations by `change`. Returns whether the
-/// journal accepted the write, or the write would change nothing.
+/// Writes a message to the Lease of the hand-over. Also changes the other annotations of that Lease with the function
+/// `change`. Returns whether the journal accepted the write, or the write would change nothing.
 fn annotate(
     table: &mut Table,
     storage: &mut Storage,

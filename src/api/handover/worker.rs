@@ -48,7 +48,8 @@ use crate::table::object::Key;
 use crate::table::snapshot::Stepped;
 
 /// Pause between two reads of built-in storage, in ms. `READ_MS` applies while the command `takeover` or `rollback`
-/// probably runs, and `READ_LATER_MS` applies [`SWITCH_SECONDS`] after the last write of the hand-over's Lease.
+/// probably runs, and `READ_LATER_MS` applies once [`SWITCH_SECONDS`] have passed since the last write of the
+/// hand-over's Lease.
 const READ_MS: u64 = 50;
 const READ_LATER_MS: u64 = 250;
 /// Time after the last write of the hand-over's Lease during which a command probably still runs, in seconds.
@@ -83,6 +84,7 @@ pub(super) struct Worker {
     reads_all: bool,
     imports: Imports,
     /// Leases of the last complete read that the worker has yet to compare with the table, while this server serves.
+    /// The worker deletes those that the table lacks from built-in storage.
     uncompared: ReadLeases,
     /// The Leases for the write of the stage [`Stage::Write`], while the worker encodes them.
     encoding: Option<Encoding>,
@@ -186,7 +188,7 @@ impl Worker {
         now: Now,
     ) {
         // Another replica may have noticed in the middle of this worker's work that the APIService is local or was
-        // deleted.
+        // deleted. Then this worker discards its work.
         let is_given_back = state.step == Some(Step::NotOurs) && self.state.step != state.step;
         if !self.is_working || is_given_back || self.state.asked != state.asked || self.state.phase != state.phase {
             self.begin(state);
@@ -203,8 +205,8 @@ impl Worker {
         let shows_progress = state.phase == Some(Phase::Import) && state.step.is_none();
         self.imports.report(shows_progress, table, storage, now);
         self.feed(state, table, now);
-        // The table now shows that this round is complete. This worker has published it, or another replica has
-        // published a round with the same number. So the next round begins.
+        // The next round begins once the table shows this round as complete. Either this worker has published the
+        // round, or another replica has published a round with the same number.
         if self.stage == Stage::Publish && self.round.round <= state.progress.round {
             (self.stage, self.stage_ms) = (Stage::Read, now.ms + self.pause_ms(state, now));
         }
@@ -364,8 +366,9 @@ impl Worker {
                 tracing::warn!(why, "a command to built-in storage failed; the hand-over of Leases tries again");
                 self.feed.end(true, now);
                 if is_lost && state.step == Some(Step::Serving) {
-                    // Built-in storage may have earlier holders again, and Leases that this server has deleted. So the
-                    // worker reads all Leases, and feeds those that differ, as after a start.
+                    // etcd may have been restored from a backup. Then it has earlier holders again, and Leases that
+                    // this server has deleted. So the worker reads all Leases, and feeds those that differ, as after a
+                    // start.
                     self.reads_all = true;
                     self.begin(state);
                 }
@@ -518,7 +521,8 @@ impl Worker {
             return;
         }
         self.feed_ms = now.ms + FEED_MS;
-        // Another replica's worker may have completed the takeover. Then only the wall clock shows the time since.
+        // Another replica's worker may have completed the takeover, so that `watches_end_ms` is not set here. Then the
+        // wall clock shows the time since the takeover.
         let has_watches = now.ms < self.watches_end_ms
             || state.since.is_some_and(|since| now.wall.0 < since.saturating_add(WATCH_SECONDS_MAX));
         self.feed.take_in(table, has_watches.then_some(RENEWAL_MS), now);
@@ -562,7 +566,8 @@ fn may_only_renew(state: &HandoverState) -> bool {
     state.mode() == Mode::Following
 }
 
-/// Whether the worker imports the Leases that it reads. In the other phases, this server has the newer Leases.
+/// Whether the worker imports the Leases that it reads. It does not in phases in which this server has the newer
+/// Leases.
 fn takes_in(state: &HandoverState) -> bool {
     match state.phase {
         Some(Phase::Import) => true,

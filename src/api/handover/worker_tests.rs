@@ -219,7 +219,8 @@ fn rounds_continue_while_a_lease_cannot_be_imported() {
 }
 
 /// Goal: the step `imported` ends once a Lease can no longer be imported, and begins again once every Lease can be
-/// imported. Meanwhile, the message is why the Lease cannot be imported, even if a command fails.
+/// imported. Meanwhile, the message in the Lease of the hand-over is the reason why the Lease cannot be imported, even
+/// if a command of the worker fails.
 #[test]
 fn the_step_imported_ends_while_a_lease_cannot_be_imported() {
     let mut rig = Rig::new(0);
@@ -249,8 +250,9 @@ fn the_step_imported_ends_while_a_lease_cannot_be_imported() {
     assert_eq!(rig.annotation(STEP).as_deref(), Some("imported"));
 }
 
-/// Goal: built-in storage keeps the newest state of a Lease that changes while all Leases are encoded. Method: the
-/// takeover is complete early, as if an earlier report of the worker had been applied late.
+/// Goal: built-in storage gets the newest state of a Lease that changes while the worker encodes all Leases for a
+/// write. The worker must feed the change after that write. Method: the step `serving` begins before the write, as if
+/// the journal applied an earlier report of the step late.
 #[test]
 fn changes_are_fed_after_the_write_of_all_leases() {
     let mut rig = Rig::new(LEASES_PER_STEP);

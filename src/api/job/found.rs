@@ -78,8 +78,8 @@ impl Found {
     }
 
     /// Returns the metadata of the list, once all items of the page are found. `is_page` is true if another page may
-    /// follow. Returns `None` if another step must continue to count the remaining items. The count is needed if the
-    /// `continue` token of the request did not contain the number of remaining items in this range.
+    /// follow. Returns `None` if another step must continue to count the Leases after the page. The job counts them
+    /// unless the `continue` token of the request contains their number, or a selector is set.
     pub(super) fn meta(
         &mut self,
         table: &Table,

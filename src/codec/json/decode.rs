@@ -61,8 +61,8 @@ impl Decoder {
         self.decode_lease_of(body, body, version)
     }
 
-    /// Decodes the Lease in `json`, like [`Decoder::decode_lease`]. `json` is the conversion of the YAML `body`. Errors
-    /// quote `body`.
+    /// Decodes the Lease in `json`, like [`Decoder::decode_lease`]. `json` is the JSON into which the YAML `body` was
+    /// converted. Errors quote `body`.
     ///
     /// # Errors
     /// The errors of [`Decoder::decode_lease`].
@@ -174,7 +174,8 @@ fn unread(words: &str) -> Refusal {
 }
 
 /// Decodes the result of a patch that removes `apiVersion`. kube-apiserver then decodes a Lease of its internal
-/// version, which has none of the API's fields. So the Lease is empty, and every field is reported as unknown.
+/// version, which has none of the API's fields. So the Lease is empty, and every field except `kind` and `apiVersion`
+/// is reported as unknown.
 #[cold]
 fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     let mut warnings = FieldWarnings::default();

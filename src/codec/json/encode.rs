@@ -57,8 +57,8 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     if meta.generation != 0 {
         push_integer(out, b"\"generation\":", meta.generation);
     }
-    // In Go, all other times of the object are pointers, and their zero value is `null`. This time is no pointer, so
-    // its zero value is omitted.
+    // In Go, the creation time is no pointer, so its zero value is omitted. All other times of the object are pointers,
+    // and their zero value is encoded as `null`.
     push_time_field(out, b"\"creationTimestamp\":", meta.creation_timestamp.filter(|time| !is_zero_time(*time)));
     push_time_field(out, b"\"deletionTimestamp\":", meta.deletion_timestamp);
     if let Some(seconds) = meta.deletion_grace_period_seconds {
@@ -262,9 +262,9 @@ pub fn push_json_as(out: &mut Vec<u8>, json: &[u8], version: ApiVersion) {
     out.extend_from_slice(json.get(from..).unwrap_or_default());
 }
 
-/// Appends `kind` and `apiVersion`, the start of a Lease, for an API version other than v1. Returns how many bytes at
-/// the start of [`encode_lease_into`]'s output this start replaces. For v1, appends nothing and returns 0, since
-/// [`encode_lease_into`] writes this start.
+/// Appends the start of a Lease, with `kind` and `apiVersion`, for an API version other than v1. Returns the number of
+/// bytes that this start replaces in the output of [`encode_lease_into`]. For v1, appends nothing and returns 0, since
+/// that output already has the right start.
 #[inline]
 pub fn push_type_meta(out: &mut Vec<u8>, version: ApiVersion) -> usize {
     match version {

@@ -180,8 +180,8 @@ fn read_owner_reference(reader: &mut FieldReader, members: Members<'_, '_>, inde
     }
 }
 
-/// Reads the entries of `managedFields`. `null` means that the list is absent. By an empty list, the client removes all
-/// entries of the stored object.
+/// Reads the entries of `managedFields`. `null` means that the list is absent. An empty list asks the server to remove
+/// all entries of the stored object.
 fn read_managed_fields(
     reader: &mut FieldReader,
     scope: &mut Scope,

@@ -1,6 +1,6 @@
-//! Finds the three values that a renewal changes in the JSON encoding of a Lease, and replaces them (see
-//! [`crate::codec::template`]). A `resourceVersion` takes as many bytes as it has digits. The time of a `managedFields`
-//! entry takes 20 bytes, and a `renewTime` 27 bytes.
+//! Finds and replaces three values in the JSON encoding of a Lease: those that a renewal changes (see
+//! [`crate::codec::template`]). The `resourceVersion` takes as many bytes as it has digits. The time of the last entry
+//! of `managedFields` takes 20 bytes, and the `renewTime` 27 bytes.
 
 use crate::codec::values::{Values, has_at, put_at};
 use crate::timestamp::{

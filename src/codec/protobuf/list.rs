@@ -41,7 +41,8 @@ impl ListForm<'_> {
 
     /// Whether the encoding has `items` before `metadata`.
     fn items_first(&self) -> bool {
-        // In meta.k8s.io/v1beta1, `metadata` has the field number of `items` in v1, and `items` that of `metadata`.
+        // Fields are encoded in the order of their numbers. `meta.k8s.io/v1beta1` swaps two numbers of `v1`: `items`
+        // has number 1, and `metadata` has number 2.
         matches!(self, Self::Partial(MetaVersion::V1Beta1))
     }
 

@@ -1,7 +1,8 @@
-//! Finds the three values that a renewal changes in the protobuf encoding of a Lease, and replaces them (see
-//! [`crate::codec::template`]). Numbers have no fixed length: the nanoseconds of a `renewTime` take one to five bytes.
-//! So another `renewTime` may change the lengths of the enclosing messages. But each of these lengths must take the
-//! same number of bytes as before, since it is overwritten in place.
+//! Finds and replaces three values in the protobuf encoding of a Lease: those that a renewal changes (see
+//! [`crate::codec::template`]). They are the `resourceVersion`, the `renewTime`, and the time of the last entry of
+//! `managedFields`. Numbers have no fixed length: the nanoseconds of a `renewTime` take one to five bytes. So another
+//! `renewTime` may change the lengths of the enclosing messages. But each of these lengths must take the same number of
+//! bytes as before, since it is overwritten in place.
 //!
 //! ```text
 //!   k8s\0 type 12 LENGTH { 0a metadata { … 32 VERSION … 8a01 entry { … 22 time { 08 SECONDS 10 00 } … } … }

@@ -1,9 +1,9 @@
-//! Writes protobuf messages. The same description of a message serves to write its bytes and to count them.
+//! Writes protobuf messages, or counts their bytes. The same code does both, since it calls the trait [`Sink`].
 //!
 //! The output must equal the output of gogo-protobuf: fields in ascending order, and the shortest encoding of each
 //! length. For a nested message, the writer reserves the usual width of the message's length, and writes the message
-//! behind it. If the length needs another width, the writer moves the message. So each message is described only once,
-//! and needs no temporary buffer.
+//! behind it. If the length needs another width, the writer moves the message. So a nested message needs no temporary
+//! buffer.
 
 /// The destination of a message: a buffer, or a counter of bytes.
 pub(super) trait Sink: Sized {

@@ -81,8 +81,8 @@ pub fn push_row(out: &mut Vec<u8>, lease: &Lease, json: &[u8], form: TableForm) 
         None => out.extend_from_slice(br"\u003cunknown\u003e"),
     }
     out.extend_from_slice(b"\"],\"object\":");
-    // The row of the bookmark that ends the initial events always contains the object. Without the object, a client
-    // would not recognize the bookmark.
+    // The row of the bookmark that ends the initial events contains at least the metadata, even for
+    // `IncludeObject::None`. A client recognizes the bookmark by an annotation in the metadata.
     let is_end = || lease.metadata.annotations.value(INITIAL_EVENTS_END) == Some("true");
     match include {
         IncludeObject::Object => out.extend_from_slice(json),

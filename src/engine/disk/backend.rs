@@ -1,5 +1,6 @@
 //! The backend of redb. [`FileBackend`] is the file, and checks at each sync that the file is still at its path.
-//! [`Guard`] remembers which operation failed. [`BehindLog`] is the part of the file after the log.
+//! [`Guard`] remembers which operation failed. [`BehindLog`] is the part of the file with redb's database. The file
+//! begins with a log of the newest entries, which redb does not know.
 //!
 //! redb reports failed writes and failed syncs with the same error, and refuses all work after it. But the store can
 //! continue after a write that found a full disk. The store cannot continue after a failed sync, since it is unknown
@@ -187,7 +188,7 @@ impl Guard {
     }
 }
 
-/// The part of a backend after the log.
+/// The part of a backend after the log, which contains redb's database.
 #[derive(Debug)]
 pub(super) struct BehindLog(pub(super) Guard);
 

@@ -178,8 +178,9 @@ impl Log {
         backend.sync_data()
     }
 
-    /// Overwrites the record's checksum with zeros, after an append that failed because the disk was full. Makes the
-    /// zeros durable. Without them, a power cut could complete the record with bytes of the next append.
+    /// Overwrites the checksum of an incomplete record with zeros, after an append that failed because the disk was
+    /// full. Makes the zeros durable. Without them, a power cut could complete the record with bytes of the next
+    /// append.
     ///
     /// # Errors
     /// The backend has failed. The log may then contain the record.

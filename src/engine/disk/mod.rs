@@ -72,8 +72,8 @@ pub struct Disk {
     /// to the database counts too. Each such commit stores this number in the database.
     marks: u64,
     log: Log,
-    /// Whether the disk had no space for the last commit that would have moved the log's entries to the database. If
-    /// so, the test whether the disk has space again must move these entries too.
+    /// Whether the disk was full at the last attempt to move the log's entries to the database. If so, the commit that
+    /// tests for free space must move these entries too ([`Disk::must_take_log`]).
     is_log_stuck: bool,
     /// Lock of the folder. Fields are dropped in order, so the lock is released after the database is closed.
     _lock: Option<File>,

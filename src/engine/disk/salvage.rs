@@ -23,8 +23,8 @@ pub struct Salvage {
     pub entries: Vec<Entry>,
     /// Descriptions of the damage. Empty if the file is intact.
     ///
-    /// If the file is damaged, the other fields may hold outdated bytes, or bytes that were never written. The
-    /// checksums in the sealed bytes reveal bytes that were never written.
+    /// If the file is damaged, the other fields may hold outdated bytes, or bytes that were never written. The latter
+    /// are revealed by the journal's checksum in the bytes of each entry, chunk and manifest.
     pub complaints: Vec<String>,
 }
 

@@ -1,6 +1,7 @@
 //! The fence: this process writes to built-in storage (kube-apiserver's own Leases in etcd) only while the APIService
 //! of Leases names a Service, and has the expected UID. Otherwise clients may already write to built-in storage,
-//! through kube-apiserver. An APIService with another UID shows that the expected one was deleted for a time.
+//! through kube-apiserver. An APIService with another UID shows that the expected one was deleted for a time. Clients
+//! may have written to built-in storage during that time.
 
 use crate::etcd::client::{Client, Failure};
 use crate::etcd::messages::{Compare, Compared, RangeRequest};

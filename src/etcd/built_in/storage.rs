@@ -338,9 +338,10 @@ impl BuiltInStorage {
 }
 
 /// Whether a Lease has gone back to an earlier state, as after a restore of etcd. `revision` is that of the Lease's
-/// last write in etcd. `seen` is the Lease as this process last read or wrote it. Any further write of the Lease came
-/// after `seen`, and after the last read, which was at the revision `read_at`. So if `revision` is not that of `seen`,
-/// it must be later than `seen` and than `read_at`. Otherwise the Lease has gone back.
+/// last write in etcd. `seen` is the Lease as this process last read or wrote it. A write that this process has not
+/// seen is later than `seen`. It is also later than the last read, at the revision `read_at`, which would have found
+/// it. So if `revision` is not that of `seen`, it must be greater than both of these revisions. Otherwise the Lease has
+/// gone back.
 ///
 /// A restore of etcd may raise all later revisions. Then the revision of etcd does not go back, but the revisions of
 /// Leases do.

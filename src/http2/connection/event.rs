@@ -8,7 +8,7 @@ use crate::http2::streams::StreamKey;
 /// Result of [`Connection::recv`](super::Connection::recv).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received<'i> {
-    /// Octets of the input that were consumed: whole frames, or the whole preface.
+    /// Number of octets of the input that were consumed: whole frames, or the whole preface.
     pub consumed: usize,
     /// The event; `None` if more input is needed.
     pub event: Option<Event<'i>>,
@@ -39,8 +39,8 @@ pub enum Event<'i> {
         end_stream: bool,
     },
     /// A part of a body; empty only at the end of the body. The windows are refilled even if the caller drops the part.
-    /// After the head of the response is sent, no `Data` event reports the request's body, and the stream's window is
-    /// not refilled.
+    /// Once a server has sent the head of the response, no `Data` event reports the request's body any more, and the
+    /// stream's window is not refilled.
     Data {
         /// The stream.
         stream: StreamKey,

@@ -18,7 +18,7 @@ pub(super) struct PendingBlock {
     start: BlockStart,
     /// Number of CONTINUATION frames received.
     continuations: u32,
-    /// Octets of the block, within the limits of the peer's field blocks.
+    /// Octets of the block that were received so far.
     octets: Vec<u8>,
 }
 
@@ -154,8 +154,8 @@ impl Connection {
         finish_headers(start.stream_id, at, cx.out);
         if !start.end_stream {
             if self.config.speaks_for_many {
-                // The peer may reset the stream rather than send the rest of a client's body. The allowance covers this
-                // reset too.
+                // The peer is a front proxy. It may reset the stream rather than send the rest of its client's body.
+                // This reset must not count as an attack, so one more reset is allowed.
                 self.flood_guard.allow(Flood::Resets, 1);
             }
             let mut stream = self.new_stream(start.stream_id, StreamState::HalfClosedLocal);
@@ -222,8 +222,9 @@ impl Connection {
     }
 }
 
-/// Whether a field alone exceeds [`FIELD_LIST_BYTES_MAX`]. Only a front proxy's list can contain such a field. The
-/// request is refused, since such a target or value would exceed limits of the API, such as those of selectors.
+/// Whether a field alone exceeds [`FIELD_LIST_BYTES_MAX`]. Only a front proxy's list can contain such a field, since
+/// the list of any other peer is limited to this size. The request is refused, since such a target or value would
+/// exceed limits of the API, such as those of selectors.
 fn has_oversized_field(fields: &FieldBuf) -> bool {
     let is_oversized = |field: Field<'_>| field.name.len() + field.value.len() > FIELD_LIST_BYTES_MAX;
     fields.list_size() > FIELD_LIST_BYTES_MAX && fields.iter().any(is_oversized)

@@ -359,7 +359,7 @@ impl Connection {
         self.pending_block.is_some()
     }
 
-    /// Returns the octets of an incomplete field block.
+    /// Returns the number of octets received of an incomplete field block; 0 if no field block is incomplete.
     #[must_use]
     pub fn field_block_octets(&self) -> usize {
         self.pending_block.as_ref().map_or(0, PendingBlock::octet_count)

@@ -135,8 +135,8 @@ impl Store {
         !self.ready.is_empty()
     }
 
-    /// Removes and returns the first queued stream whose own window is open. SETTINGS may have closed the window of a
-    /// queued stream.
+    /// Removes and returns the first queued stream whose own window is open. Also removes the streams before it, whose
+    /// windows have closed since they were queued.
     pub(in crate::http2) fn pop_ready(&mut self) -> Option<StreamKey> {
         while let Some(slot) = self.ready.pop() {
             let stream = usize::try_from(slot).ok().and_then(|slot| self.slab.get_mut(slot));

@@ -122,7 +122,8 @@ fn a_reset_stream_allows_one_ping() {
         end.out.clear();
         end.recv(&[headers(END_STREAM, 2 * n + 1, GET), rst(2 * n + 1), frame(PING, 0, 0, &[0; 8])].concat()).unwrap();
     }
-    // A second PING after each reset uses up the allowance. The handshake has used two of it for its SETTINGS.
+    // A second PING after each reset uses up the allowance. The handshake has already used two of the allowance, for
+    // its two SETTINGS frames.
     let mut end = End::open_server();
     let two_pings = frame(PING, 0, 0, &[0; 8]).repeat(2);
     let ended =
@@ -132,7 +133,7 @@ fn a_reset_stream_allows_one_ping() {
 
 #[test]
 fn made_you_reset() {
-    // CVE-2025-8671: the peer makes us reset streams, in every possible way.
+    // CVE-2025-8671: the peer makes us reset streams, here in four ways.
     let attacks: [fn(u32) -> Vec<u8>; 4] = [
         |id| [headers(END_STREAM, id, GET), window_update(id, 0)].concat(),
         |id| [headers(END_STREAM, id, GET), frame(DATA, 0, id, b"a")].concat(),
@@ -166,7 +167,8 @@ fn continuation_flood() {
 /// the connection, which has the requests of other clients.
 #[test]
 fn a_front_proxy_may_forward_long_heads() {
-    // One long field, and many fields of one octet, which refer to an entry of the dynamic table.
+    // First a head with one long field, then a head with many fields. One octet encodes each of these fields: the index
+    // of an entry of the dynamic table.
     let long = block(&[("a", &"v".repeat(3_000_000))]);
     let many = [&[0x40, 1, b'a', 0][..], &[0x80_u8 | 62].repeat(350_000)].concat();
     let mut end = End::server(Config { speaks_for_many: true, ..Config::default() });

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 /// Namespace and name of a Lease.
 pub(super) type Key = (Box<str>, Box<str>);
 
-/// Leases by the version of their creation, and by namespace and name.
+/// The known Leases. `leases` has the key and the current version of each Lease, by the version of its creation. `keys`
+/// has the version of the creation, by the key.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     leases: HashMap<ResourceVersion, (Key, ResourceVersion)>,
@@ -46,7 +47,7 @@ impl Known {
     }
 
     /// Applies a change, and returns whether the change counts as applied. An applied change leads to version `next`.
-    /// Unless `is_exact`, damage may have hidden changes, so every change counts as applied.
+    /// If `is_exact` is false, damage may have hidden earlier changes, so every change counts as applied.
     pub(super) fn apply(&mut self, change: &StoredChange, next: ResourceVersion, is_exact: bool) -> bool {
         let (origin, key) = (change.origin(), self.key_of(change));
         let is_as_before = match origin {

@@ -32,8 +32,8 @@ pub struct Summary {
     pub snapshots: Vec<SnapshotSummary>,
     /// Number of snapshots in the store that the manifest does not name.
     pub stray_snapshots: usize,
-    /// Version of the table in the base; 0 if the manifest cannot be read. The store still contains all changes after
-    /// this version.
+    /// Version of the table in the base, from which a server loads its table; 0 if the manifest cannot be read. The
+    /// store still contains all changes after this version.
     pub first_version: u64,
     /// Version of the table after the last change.
     pub last_version: u64,
@@ -47,9 +47,9 @@ pub struct Summary {
     pub first_position: Option<u64>,
     /// Position of the last entry.
     pub last_position: Option<u64>,
-    /// Number of changes in the entries after the base that were applied.
+    /// Number of applied changes in the entries after the base.
     pub applied: u64,
-    /// Number of changes in the entries after the base that were rejected.
+    /// Number of rejected changes in the entries after the base.
     pub rejected: u64,
     /// Descriptions of the damage in the store, each with its place. Without damage, a server would load the Leases at
     /// `last_version`.

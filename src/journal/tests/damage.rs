@@ -59,8 +59,9 @@ fn a_flipped_bit_anywhere_is_found() {
         flip(changed.entries.get_mut(position).expect("an entry"));
         match load(&changed, 50) {
             Err(EngineError::Damaged { place, .. }) => assert_eq!(place, format!("memory: entry {}", position.0)),
-            // Entries that the base already contains are not decoded, so their damage is not noticed. At most the first
-            // four are such entries, since the journal deletes entries in segments of four (`small_limits`).
+            // Entries whose changes are already in the base (the snapshot that startup loads first) are not decoded. So
+            // their damage is not noticed. At most the first four are such entries, since the journal deletes entries
+            // in segments of four (`small_limits`).
             Ok(rig) => assert!(
                 position.0 < whole.entries.keys().next().expect("entries").0 + 4 && rig.table.version() == version
             ),
@@ -144,7 +145,8 @@ fn entries_with_a_broken_chain_are_detected() {
         assert_eq!(place, "memory: entry 3");
         assert!(what.contains(words), "{what}");
     }
-    // The content of an entry has changed. The header of the next entry reveals the change.
+    // The content of entry 3 has changed. The chain (a hash of all earlier entries) in the header of entry 4 reveals
+    // the change.
     let mut changed = whole;
     let entry = changed.entries.get_mut(&Position(3)).expect("an entry");
     entry.truncate(entry.len() - seal::SEAL_BYTES);

@@ -1,4 +1,4 @@
-//! Encoding and decoding: every written value can be read, and any other bytes are refused.
+//! Tests of encoding and decoding: every written value can be read. Damaged bytes never cause a panic.
 
 use super::super::applied::{Writer, Writers};
 use super::super::chunk;
@@ -130,8 +130,8 @@ fn every_entry_round_trips() {
     }
 }
 
-/// Goal: reading never panics. Method: real values with some changed bytes. The values are sealed again, so that their
-/// checksums are valid.
+/// Goal: reading never panics. Method: changes some bytes of valid values, and computes their checksums again. So no
+/// read ends at a wrong checksum.
 #[test]
 fn mutated_values_are_read_without_a_panic() {
     let (mut random, slot) = (Rng::with_seed(4), slot());
@@ -160,7 +160,8 @@ fn mutated_values_are_read_without_a_panic() {
             }
         }
     }
-    // An entry is neither a manifest nor a chunk, so all 20,000 entries are refused. The rest are manifests and chunks.
+    // `refused` counts the values that are neither a manifest nor a chunk. All 20,000 entries are among them. The rest
+    // are manifests and chunks that are refused because of their changed bytes.
     assert!(refused > 20_000, "{refused}");
 }
 

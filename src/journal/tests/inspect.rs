@@ -10,7 +10,7 @@ use crate::engine::Position;
 use crate::timestamp::MicroTime;
 use serde_json::Value;
 
-/// Creates a store with a base, possibly a newer snapshot, and some entries.
+/// Creates a store with a base (the snapshot that startup loads first), possibly a newer snapshot, and some entries.
 fn rig() -> Rig {
     let mut rig = Rig::open(&Store::default(), small_limits(), 60, 1);
     for n in 0..30 {
@@ -140,7 +140,8 @@ fn entries_behind_damage_are_reported() {
     );
     assert!(lines.iter().any(|line| line["position"] == damaged && line["damage"].is_string()));
     assert_eq!(lines.last().expect("lines")["kind"], "delete");
-    // In the next store the base is missing, and in the last store the manifest.
+    // In the next store, all chunks are missing, so the base cannot be read. In the last store, the manifest is
+    // missing.
     changed = whole.clone();
     changed.chunks.clear();
     let (summary, lines) = look(&changed, false);

@@ -105,7 +105,7 @@ fn a_migration_without_space_can_be_repeated() {
     migrate(place(&rig.store), || Ok(place(&new))).expect("the second attempt");
 }
 
-/// A port to a store that answers no commit of a manifest in time.
+/// A port that answers the commit of a manifest with a time-out. The store has nevertheless made the manifest durable.
 #[derive(Debug)]
 struct Silent {
     port: Box<dyn Port>,

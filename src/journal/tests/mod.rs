@@ -1,4 +1,4 @@
-//! The journal with its worker, over an engine in memory.
+//! Tests of the journal with its worker, over an engine in memory.
 
 mod damage;
 mod forms;

@@ -34,7 +34,7 @@ fn change(rig: &Rig, random: &mut Rng) -> Option<Change> {
 struct Past {
     dumps: BTreeMap<u64, Dump>,
     events: BTreeMap<u64, Event>,
-    /// Highest acknowledged version, by the number of commits up to then.
+    /// For each number of commits (the index), the highest version that was acknowledged before the next commit.
     acknowledged: Vec<u64>,
 }
 
@@ -50,8 +50,8 @@ impl Past {
         self.acknowledged[commits] = version.0;
     }
 
-    /// Starts from stored content and checks the Leases and the watch window. All changes up to version `acknowledged`
-    /// were acknowledged.
+    /// Starts from stored content and checks the Leases and the watch window (the events from which watches can
+    /// resume). All changes up to version `acknowledged` were acknowledged.
     fn check(&self, stored: &Stored, acknowledged: u64, window: usize) {
         let rig = load(stored, window).unwrap_or_else(|error| panic!("{error}"));
         let version = rig.table.version().0;
@@ -107,7 +107,7 @@ fn a_crash_loses_no_acknowledged_change_or_watch_window() {
         let history = store.history();
         for (index, stored) in history.iter().enumerate() {
             // `stored` is the content after `index + 1` commits. When the last of them became durable, changes of the
-            // first `index` commits may have been acknowledged.
+            // first `index` commits may have been acknowledged. So `stored` must contain these changes.
             let acknowledged = past.acknowledged.get(index).copied().unwrap_or(rig::FIRST_VERSION);
             past.check(stored, acknowledged, window);
         }

@@ -1,4 +1,4 @@
-//! Several journals over one store, each with its own table.
+//! Tests of several journals over one store, each with its own table.
 
 use super::super::seal::{self, FORMAT, SEAL_BYTES};
 use super::super::testing::{SharedPort, SharedStore};

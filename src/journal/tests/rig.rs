@@ -53,7 +53,7 @@ impl Rig {
         assert_eq!(rig.journal.submit(&rig.table, create("n", "a"), None, 0).map(|_| ()), Err(Refusal::Loading));
         let mut calls = 0;
         while rig.journal.is_loading() {
-            // A budget of three records interrupts each kind of step of the loading.
+            // Each call loads at most three records. So the loading is interrupted in each of its kinds of steps.
             let advanced = rig.journal.advance(&mut rig.table, 0, 3)?;
             assert_eq!(advanced.has_loaded, !rig.journal.is_loading());
             calls += 1;

@@ -53,8 +53,8 @@ fn a_close_reports_a_commit_that_failed_after_the_last_turn() {
     assert!(matches!(error, EngineError::Io { .. }), "{error}");
 }
 
-/// Prints the time that a renewal takes, once directly in the table and once through the journal. The second time
-/// includes the worker with its store in memory, which runs on the same thread.
+/// Prints the time that a renewal takes, once directly in the table and once through the journal. The time through the
+/// journal includes the worker, which runs on the same thread over a store in memory.
 #[test]
 #[ignore = "a measurement; it says something in a release build only"]
 fn renewal_cost_on_the_event_loop() {

@@ -1,4 +1,5 @@
-//! Snapshots, the change of the base, and the deletions after it.
+//! Tests of snapshots, of the change of the base (the snapshot that startup loads first), and of the deletions after
+//! it.
 
 use super::super::manifest::{Base, Manifest};
 use super::super::seal::FORMAT;

@@ -1,4 +1,4 @@
-//! The outcome of changes, with and without a working store.
+//! Tests of the outcome of changes, with and without a working store.
 
 use super::super::testing::Store;
 use super::super::{CommitStats, Failure, Limits, Outcome, Refusal};
@@ -26,7 +26,7 @@ fn nothing_is_visible_before_it_is_durable() {
     assert!(rig.journal.in_flight("n", "a").is_some() && rig.journal.in_flight("n", "b").is_none());
     assert!(rig.journal.has_work() && !rig.journal.is_idle());
     rig.journal.end_turn(&rig.table, 1);
-    // The change is stored, but not delivered yet.
+    // The change is durable, but the journal has not taken the worker's event yet.
     assert_eq!(rig.store.stored().entries.len(), 1);
     assert_eq!((rig.table.version(), rig.journal.settled()), (before, 0));
     assert!(matches!(ticket.take(), Outcome::Pending));
@@ -139,8 +139,8 @@ fn a_second_change_of_a_key_in_flight_is_refused() {
     assert!(matches!(first.take(), Outcome::Applied(_)));
 }
 
-/// No other process writes to this store. So the test itself makes a change, and submits it after a later change of the
-/// same Lease.
+/// A change becomes outdated if another process changes the Lease first. This store has no other process. So the test
+/// makes a change, but submits it only after a later change of the same Lease.
 #[test]
 fn a_change_of_an_outdated_state_is_rejected() {
     let mut rig = rig();
@@ -300,7 +300,8 @@ fn a_new_store_gets_its_version_once() {
     assert_eq!(rig.table.version().0, super::rig::FIRST_VERSION);
     assert!(matches!(rig.store.commits()[0][..], [Write::PutManifest(_)]));
     rig.write(create("n", "a"));
-    // The clock at the next start is behind this version. So the version continues, and the clock is not used.
+    // `restart` offers the same first version again, as a clock that was set back would. But the store is not new, so
+    // the table continues at its last version.
     let rig = rig.restart(Limits::default(), 2);
     assert_eq!((rig.table.version().0, rig.store.commits().len()), (super::rig::FIRST_VERSION + 1, 2));
 }
@@ -318,7 +319,7 @@ fn a_large_batch_is_applied_in_steps() {
             && rig.journal.in_flight("n", "8").is_some()
             && rig.journal.in_flight("n", "7").is_none()
     );
-    // Nothing is sent before the whole batch is applied.
+    // No further batch is sent to the worker before the whole batch is applied.
     let _next = rig.submit(create("n", "next"));
     rig.journal.end_turn(&rig.table, 3);
     assert_eq!(rig.store.stored().entries.len(), 1);

@@ -226,7 +226,7 @@ fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
 /// Converts a client's list to the form of a stored list. The text of each set becomes canonical. If a manager has
 /// several entries, the last one counts. Returns `None` if a set is malformed, or if the sets have more than
 /// [`MANAGED_FIELDS_VALUES_MAX`] values. A set that equals the set of the same manager in the stored list `live` is
-/// neither parsed nor counted. It may exceed the limit, since applies can enlarge a stored set.
+/// neither parsed nor counted. Such a set may exceed the limit, since applies can enlarge a stored set.
 pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let known: BTreeMap<_, _> = live.iter().map(|entry| (entry.identity(), &entry.fields)).collect();
     let mut entries = Vec::with_capacity(sent.len());
@@ -239,8 +239,8 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
             continue;
         }
         let json = entry.fields.as_json();
-        // The count includes characters inside strings, since the name of a list element with a key or a value contains
-        // JSON. A protobuf client may have escaped this JSON, so each `\u` counts too.
+        // Counts each comma and each opening bracket as a value, even inside strings: the name of a list element (`k:…`
+        // or `v:…`) contains JSON. A protobuf client may have escaped this JSON, so each `\u` counts too.
         values += memchr3_iter(b',', b'[', b'{', json.as_bytes()).count();
         values += memmem::find_iter(json.as_bytes(), "\\u").count();
         if values > MANAGED_FIELDS_VALUES_MAX {
@@ -347,7 +347,8 @@ mod tests {
         assert_eq!(with_bucket_at(5, 10), ["m00 0 {\"f:x00\":{}}", "m01 10 {\"f:x01\":{}}", "m02 20 {\"f:x02\":{}}"]);
     }
 
-    /// Goal: all updates are merged into the bucket in one step. One step for each update would take minutes.
+    /// Goal: all updates are merged into the bucket in one step. One step for each update would copy the large set each
+    /// time, which would take minutes.
     #[test]
     fn many_small_updates_are_joined_with_a_large_one_in_one_go() {
         let wide: Vec<_> = (0..50_000).map(|n| format!("\"f:{n}\":{{}}")).collect();

@@ -218,7 +218,7 @@ impl<'v, N> From<(&'v N, &'v Value)> for Member<'v, N> {
 
 /// Compares two numbers exactly: an `i64` by its value, and any other number as the nearest `f64`. To compare an
 /// integer with a float, Go converts the integer to a float. So two different integers may equal the same float. Go's
-/// comparison is therefore not an order, and a sort by it could panic.
+/// comparison is therefore not an order, and Rust's sort could panic with it.
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     let float = |n: &Number| n.as_f64().unwrap_or(f64::INFINITY);
     match (a.as_i64(), b.as_i64()) {

@@ -104,8 +104,8 @@ fn renewed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>)
 
 /// Returns the time that [`track`] would set in the last entry of `list`, for a renewal: a write in `v1` that changes
 /// only `renewTime`. Returns `Some(None)` if `list` has no entries, and `None` if [`track`] might change more than this
-/// time. `last_time` is the current time of the last entry; the time in `list` may be older. `is_writer` returns
-/// whether the writer has a given manager name.
+/// time. `last_time` is the current time of the last entry. The time in `list` may be older, since the table stores the
+/// times of a renewal apart from the list. `is_writer` returns whether the writer has a given manager name.
 #[inline]
 pub fn time_after_renewal(
     list: &ManagedFields,

@@ -1,10 +1,10 @@
 //! Validation of a Lease before it is stored. The order and the words of the errors are those of kube-apiserver.
 //!
-//! The validation consists of pure functions from objects to complaints. It runs for every create, update and patch by
-//! a client, except for a renewal that the server recognizes by a comparison of bytes (`docs/architecture.md`). To be
-//! fast, the validation of a valid Lease passes over the metadata only twice. It allocates memory only for the keys of
-//! annotations and for `generateName`. Before the validation, the caller sets the fields that only the server sets:
-//! `uid`, `creationTimestamp`, the namespace in the path, and a generated name.
+//! The validation consists of pure functions from objects to complaints (errors about single fields). It runs for every
+//! create, update and patch by a client, except for a renewal that the server recognizes by a comparison of bytes
+//! (`docs/architecture.md`). To be fast, the validation of a valid Lease passes over the metadata only twice. It
+//! allocates memory only for the keys of annotations and for `generateName`. Before the validation, the caller sets the
+//! fields that only the server sets: `uid`, `creationTimestamp`, the namespace in the path, and a generated name.
 
 pub(crate) mod complaints;
 pub mod format;

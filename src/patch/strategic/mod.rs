@@ -409,7 +409,8 @@ fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>
     sorted
 }
 
-/// Returns the text that identifies an element in its list.
+/// Returns the text that identifies an element in its list: the member `key` of the element, or the whole element if
+/// `key` is empty.
 fn identity(element: &Value, key: &str) -> Result<String, ApiError> {
     if key.is_empty() {
         return Ok(element.to_string());

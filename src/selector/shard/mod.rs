@@ -124,8 +124,8 @@ impl ShardSelector {
 }
 
 /// Number of leading bits of a hash that determine its part of the ring. The watch module lists a watcher once for each
-/// part that its shard touches. With more bits, a change of a Lease examines fewer watchers of other shards, but a
-/// watcher of a large shard takes more memory.
+/// part that its shard touches. With more bits, the server examines fewer watchers of other shards at each change of a
+/// Lease. But then a watcher of a large shard takes more memory.
 const PART_BITS: u32 = 6;
 
 /// Returns the FNV-1a hash of 64 bits (draft-eastlake-fnv).

@@ -134,8 +134,8 @@ fn invalid_selectors_get_the_errors_of_kube_apiserver() {
     }
 }
 
-/// kube-apiserver's message depends on the alternatives that its generated parser tried. So this server's message need
-/// only begin with the same words.
+/// Goal: text that is no CEL expression gets a syntax error that begins as in kube-apiserver. The rest of
+/// kube-apiserver's message may differ, since it depends on the alternatives that its generated parser tried.
 #[test]
 fn text_that_is_not_an_expression_is_a_syntax_error() {
     for text in [
@@ -215,7 +215,8 @@ fn a_range_includes_its_start_and_excludes_its_end() {
 }
 
 /// Goal: if the selector selects a hash, it also returns the part of the ring that contains the hash. It returns each
-/// part once. Method: compare random ranges, and hashes near their ends, with the ranges as they were drawn.
+/// part once. Method: parse random ranges. Then compare the selector with these ranges, at hashes near the ends of the
+/// ranges.
 #[test]
 fn a_selector_lists_each_ring_part_of_its_hashes_once() {
     let mut rng = fastrand::Rng::with_seed(11);

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 /// The long requests of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Long {
-    /// Requests in arrival order; some may have been reset.
+    /// Requests in arrival order; the streams of some may have been reset.
     queue: VecDeque<Whole>,
     /// State of the queued requests when the connection was served last.
     state: Option<LongState>,
@@ -98,8 +98,8 @@ impl Http2 {
     }
 }
 
-/// Number of resets that the queue may have in excess of half its length. Above this number, the requests of reset
-/// streams are removed.
+/// Number of stream resets, in addition to half the length of the queue, that may come before the queue is cleaned up.
+/// After more resets, the requests of reset streams are removed from the queue.
 const RESETS_MIN: usize = 16;
 
 #[inline]

@@ -1,4 +1,5 @@
-//! HTTP/2 connections: concurrent requests and long responses, each within its flow-control windows.
+//! HTTP/2 connections: concurrent requests and long responses, each within its flow-control windows. A long response is
+//! a watch, or a job: a response made in steps, such as a long list.
 //!
 //! This module runs a connection in each turn of the event loop, and implements its deadlines and its shutdown.
 //! [`receive`] handles the requests, and [`long`] handles requests that take long. [`send`] handles the responses, and
@@ -44,9 +45,9 @@ pub struct Http2 {
     /// Number of streams with a job, runnable or not.
     jobs_open: usize,
     waiting: WaitingStreams,
-    /// Streams whose jobs wait until the journal reports the outcome of changes; some may have been reset.
+    /// Streams whose jobs wait until the journal reports the outcome of changes; some streams may have been reset.
     waiting_jobs: Vec<StreamKey>,
-    /// Complete requests to serve, in order; some may have been reset.
+    /// Complete requests to serve, in order; the streams of some may have been reset.
     whole: VecDeque<Whole>,
     /// Complete requests that take long.
     long: Long,
@@ -367,9 +368,10 @@ impl Http2 {
         self.received_bytes + self.waiting_bytes + self.connection.field_block_octets()
     }
 
-    /// [Releases the memory](crate::api::job::Job::check) of jobs whose deadline has passed or whose permit was
-    /// revoked. A job counts as waiting for the peer to read if the output has no room, or if the job waits for the
-    /// window of its stream.
+    /// [Releases the memory](crate::api::job::Job::check) of each job in two cases: its deadline has passed, or the
+    /// server has revoked its permit (the right to a long response). If the output has no room, or the job waits for
+    /// the window of its stream, the job counts as waiting for the peer to read. Then the server may revoke the permit
+    /// for another user.
     pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         for stream in self.streams.iter_mut().flatten() {
             match &mut stream.work {

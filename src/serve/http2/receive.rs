@@ -1,8 +1,8 @@
-//! Requests: collects heads and bodies until a request is complete, and passes it to the API.
+//! Receives requests: collects heads and bodies until a request is complete, and passes it to the API.
 //!
-//! A few complete requests are queued and then served in order. So the memory of their Leases can be prefetched into
-//! the processor's caches (`table::prefetch`). A queued request is not served if its stream is reset or its connection
-//! fails.
+//! A few complete requests are queued before the first of them is served. So the server can prefetch the Leases of all
+//! of them into the processor's caches (`table::prefetch`). A queued request is not served if its stream is reset or
+//! its connection fails.
 
 use super::streams::{Source, StreamWork, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
@@ -77,9 +77,9 @@ const SPARE_MAX: usize = 256;
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
 /// Maximum size of a field list that is kept for reuse, in bytes; longer lists are rare.
 const SPARE_FIELDS_BYTES_MAX: usize = 8 * 1024;
-/// Maximum size of an ordinary head, in bytes. Longer heads of requests without a body may use a quarter of a
-/// connection's byte limit (`may_wait_with`). Even with this quarter and an ordinary head on each stream, bytes remain
-/// for writes.
+/// Maximum size of an ordinary head, in bytes. Longer heads of a front proxy's waiting requests without a body may use
+/// at most a quarter of the connection's byte limit (`may_wait_with`). Even with this quarter and an ordinary head on
+/// each stream, bytes remain for writes.
 const PLAIN_HEAD_BYTES_MAX: usize = 4 * 1024;
 const _: () = assert!(
     STREAMS_MAX as usize * PLAIN_HEAD_BYTES_MAX + BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 4
@@ -344,13 +344,14 @@ impl Http2 {
         None
     }
 
-    /// Whether a request with `head_bytes` and `body_bytes` may wait, if the API makes it wait. Beside this request, as
-    /// many bytes must remain free for other waiting requests. So small requests fit beside large ones.
+    /// Whether a request with `head_bytes` and `body_bytes` may wait, if the API makes it wait. A request may wait only
+    /// if the connection's limit of waiting bytes leaves room for twice its size. So beside a large request, small ones
+    /// can still wait.
     ///
-    /// A request with a body: its head counts only if it is longer than a direct client may send. A request without a
-    /// body is mostly a read, and may always wait, with one exception: such requests of a front proxy with long heads
-    /// may use only a quarter of the bytes. Otherwise some hundred reads of a future version, which wait for seconds,
-    /// would displace the writes of other clients.
+    /// In a request with a body, the head counts only if it is longer than a direct client may send. A request without
+    /// a body is mostly a read, and may always wait, with one exception: such requests of a front proxy with long heads
+    /// may use only a quarter of the bytes. Otherwise some hundred reads that wait for a future `resourceVersion`, for
+    /// seconds, would displace the writes of other clients.
     fn may_wait_with(&self, head_bytes: usize, body_bytes: usize, cx: &Context<'_>) -> bool {
         let bytes_max = cx.service.received_bytes_max(cx.from.credentials);
         let (bytes, bytes_max) = match body_bytes {
@@ -411,7 +412,7 @@ impl Http2 {
                 return false;
             }
             Resumed::Reply(reply) => {
-                // Only the bytes of a write are not kept, and its method is not HEAD.
+                // A waiting request that is not kept is a write, and so its method is not HEAD.
                 let head_only = kept.as_ref().is_some_and(|kept| kept.is_head());
                 self.respond(key, reply, head_only, cx);
             }

@@ -1,8 +1,9 @@
 //! Sends responses, whole or in pieces, as far as the flow-control windows are open.
 //!
-//! A stream has at most one unsent piece of its response. The next piece of a list or watch is made only after this
-//! piece is sent. So a stream whose client does not read costs little memory and delays no other stream. The unsent
-//! pieces of all streams of a connection have at most [`UNSENT_BYTES_MAX`] bytes.
+//! A stream has at most one unsent piece of its response. The next piece of a watch, or of a job (a response made in
+//! steps, such as a list), is made only after this piece is sent. So a stream whose client does not read costs little
+//! memory and delays no other stream. The unsent pieces of all streams of a connection have at most
+//! [`UNSENT_BYTES_MAX`] bytes.
 
 use super::streams::{Source, Work, keep_unsent, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
@@ -135,8 +136,8 @@ impl Http2 {
         head_only: bool,
         cx: &mut Context<'_>,
     ) -> Result<(), StreamGone> {
-        // The first step makes no more bytes than the windows allow, but at least [`PIECE_BYTES_MIN`]. So a client with
-        // closed windows makes the server store few bytes.
+        // The first step makes at most as many bytes as the windows allow, or [`PIECE_BYTES_MIN`] bytes if the windows
+        // allow fewer. So a client with closed windows makes the server store few bytes.
         let bytes_max = self.connection.send_window(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
         let (head, mut body) = match job_steps::begin(&mut job, cx.service, cx.now, bytes_max) {
             Begun::Nothing => {
@@ -184,7 +185,7 @@ impl Http2 {
         let mut buffer = itoa::Buffer::new();
         let length = length.map(|length| SendField::repeated(CONTENT_LENGTH, buffer.format(length).as_bytes()));
         // A front proxy (kube-apiserver) itself adds this `Cache-Control` to every response, also to those that it
-        // forwards.
+        // forwards. So this server leaves the field out.
         let is_added = self.connection.speaks_for_many() && response.cache_control == CacheControl::NoCache;
         let skipped = usize::from(is_added);
         if response.has_plain_head() {
@@ -236,7 +237,8 @@ impl Http2 {
                 self.unsent_bytes -= sent;
                 *gone_bytes += sent;
                 if !unsent.is_empty() {
-                    // A new deadline needs enough sent octets. Otherwise a peer could hold a response almost forever.
+                    // The deadline moves only after enough sent octets. Otherwise a peer that reads a few octets at a
+                    // time could hold a response almost forever.
                     if *gone_bytes >= WRITE_STALL_BYTES_MIN {
                         self.stall(key, cx.now);
                     }

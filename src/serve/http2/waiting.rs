@@ -49,12 +49,13 @@ impl WaitingStreams {
         *self = Self::new();
     }
 
-    /// Whether any stream's own change has a ticket of at most `settled`.
+    /// Whether any stream's own change is settled. `settled` is the number of the last settled ticket.
     pub(super) fn has_settled(&self, settled: u64) -> bool {
         self.own.front().is_some_and(|(number, _)| *number <= settled)
     }
 
-    /// Removes and returns the first stream whose own change has a ticket of at most `settled`.
+    /// Removes and returns the first stream whose own change is settled. `settled` is the number of the last settled
+    /// ticket.
     pub(super) fn pop_settled(&mut self, settled: u64) -> Option<StreamKey> {
         self.own.pop_front_if(|(number, _)| *number <= settled).map(|(_, key)| key)
     }

@@ -96,8 +96,8 @@ pub(crate) struct Response {
     pub(crate) headers: BTreeMap<String, String>,
     /// Body; `None` if a stream was opened.
     pub(crate) body: Option<Value>,
-    /// Whether only the status and the body's `code`, `reason` and `status` are compared. The rest of the body quotes
-    /// messages of Go's decoders.
+    /// Whether only the status code and the members `code`, `reason` and `status` of the body are compared. The other
+    /// members quote messages of Go's decoders.
     #[serde(default)]
     pub(crate) loose: bool,
 }

@@ -132,7 +132,7 @@ fn head(title: &str, height: f64) -> String {
     )
 }
 
-/// Formats a number with about three significant digits.
+/// Formats a number for a label: a million or more in millions (`M`), a smaller number with at most two decimals.
 fn figure(value: f64) -> String {
     match value {
         _ if value >= 1_000_000.0 => format!("{:.3}M", value / 1_000_000.0).replace(".000M", "M"),

@@ -72,8 +72,8 @@ fn check_one_tree(runs: &[Context]) -> Result<(), String> {
     }
 }
 
-/// Checks that the rounds of a scenario and server belong to one run, each once. Otherwise the median would cover
-/// rounds of different runs.
+/// Checks that all rounds of one scenario on one server belong to the same run, and that no round occurs twice.
+/// Otherwise the median would cover rounds of different runs.
 fn check_rounds(lines: &[Line]) -> Result<(), String> {
     let mut seen: HashMap<(&str, &str), Vec<&Line>> = HashMap::new();
     for line in lines {

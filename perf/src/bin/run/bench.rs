@@ -263,8 +263,8 @@ impl<'l> Bench<'l> {
             }
             tell(measured.clone());
             for (scenario, latency) in turns {
-                // Without other load, perhaps no turn of the event loop leaves work to the next turn. Then the
-                // histogram has no values.
+                // The histogram of processor time counts only turns that continue work of the previous turn. Without
+                // other load there may be no such turn. Then the histogram has no values.
                 let Latency { ms_max: Some(longest), .. } = latency else { continue };
                 tell(Measurement {
                     scenario,

@@ -283,8 +283,8 @@ fn check_against(args: &Args) -> Result<(), String> {
 /// Whether `name` on the command line means the scenario. `name` is the scenario's name or group, or else the beginning
 /// of its name.
 fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
-    // A floor and its scenario are measured together. So the name `floor` means every floor and its scenario, even if
-    // they are in another group.
+    // A floor (a minimal server under the same load) says little without the scenario that is compared with it. So the
+    // name `floor` means both for every floor, even if they are in another group.
     let is_of_floors = |scenario: &Scenario| {
         name == "floor" && FLOORS.iter().any(|&(ours, floor, _)| [ours, floor].contains(&scenario.name.as_str()))
     };

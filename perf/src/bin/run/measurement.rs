@@ -69,7 +69,7 @@ pub(crate) fn errors_in(told: &Value) -> u64 {
 }
 
 /// Returns the number of errors whose kind begins with `verb`. In results of simulated nodes, the kind of an error
-/// begins with the verb.
+/// begins with the verb, as in `read 500`.
 pub(crate) fn errors_of(told: &Value, verb: &str) -> u64 {
     let errors = told["errors"].as_object().into_iter().flatten();
     errors.filter(|(kind, _)| kind.starts_with(verb)).filter_map(|(_, count)| count.as_u64()).sum()
@@ -101,9 +101,9 @@ impl Table {
     }
 
     /// Compares the processor time for each request of two rows, as medians over the rounds: `ours`, a scenario of this
-    /// project's server, and `floor`, a scenario of `subject`. Returns their ratio in words. The words also say what
-    /// limited the throughput (server or generator), if this differs: an idle server may need more time for each
-    /// request.
+    /// project's server, and `floor`, a scenario of `subject`. Returns their ratio in words. If different processes
+    /// (server or generator) limited the throughput of the two rows, the words name them: a server that is not the
+    /// limit is idle at times, and may then need more time for each request.
     pub(crate) fn ratio(&self, ours: &str, (floor, subject): (&str, &str)) -> Option<String> {
         let rows = self.rows();
         let find = |scenario: &str, subject: &str| {

@@ -29,7 +29,8 @@ pub(crate) fn words(command: &Command) -> String {
     words.map(|word| without_place(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
-/// Replaces the names of this machine's folders in a word of a command, since the repository stores this word.
+/// Replaces the names of this machine's folders in a word of a command. The repository stores commands with their
+/// results, and these names would mean nothing on another machine.
 pub(crate) fn without_place(word: &str) -> String {
     let programs = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_path_buf()));
     let places = [
@@ -48,8 +49,8 @@ pub(crate) fn without_place(word: &str) -> String {
 
 impl Process {
     /// Starts a server and waits until it is ready: until its log contains [`READY`], or it has printed a line. The
-    /// server's standard error is written to `log`. `taskset` executes the program in its own process, so the process
-    /// id is the server's. If `is_over` returns true, the wait ends with an error.
+    /// server's standard error is written to `log`. `taskset` starts no child, but executes the program in its place
+    /// (`exec`). So the process id is the server's. If `is_over` returns true, the wait ends with an error.
     pub(crate) fn start(command: &mut Command, log: &Path, is_over: impl Fn() -> bool) -> Result<Self, String> {
         let told = words(command);
         let mut process = Self::start_silent(command.stdout(Stdio::piped()), log)?;

@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Sleep,
     /// The floor of durable writes, with neither load nor server: the time until the disk has made a page durable.
     Sync,
-    /// Renewals at a fixed rate, on a server started for this scenario. An echo at the same rate is the floor.
+    /// Renewals at a fixed rate, on a server started for this scenario. The floor is [`Self::Echo`] at the same rate.
     Paced { leases: u32 },
     /// Creations and renewals of `leases` Leases, and lists for some sizes, on a server started for this scenario.
     Table { leases: u32 },
@@ -90,8 +90,8 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
     for http1 in [false, true] {
         for tls in [true, false] {
             for media in ["json", "protobuf"] {
-                // A read runs after renewals in the same format, so the server has that format's encoding and copies
-                // it.
+                // A read runs after renewals in the same format. So the server has already encoded the Leases in this
+                // format, and a read copies the encoding.
                 for verb in ["renew", "read"] {
                     for (connections, streams) in if http1 { [(64, 1), (1, 1)] } else { [(8, 32), (8, 8)] } {
                         let wire = Wire { http1, tls };
@@ -203,8 +203,8 @@ fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, 
             period: "10s",
             duration: "20s",
             reads: false,
-            // The load generator's 8 connections have 800 requests in flight together. With 100,000 renewals a second,
-            // each may take 8 ms.
+            // The load generator's 8 connections can have 800 requests in flight together. So at 100,000 renewals a
+            // second, a renewal may take 8 ms before the generator has to wait.
             streams: Some(100),
         };
         add("nodes", "nodes-1000000".to_owned(), about, kind);

@@ -1,6 +1,7 @@
 //! Durations of the turns of the server's event loop, from the server's metrics. A long turn delays the requests that
 //! arrive during the turn. The durations do not depend on the load generator. The metrics also contain the processor
-//! time of busy turns, which does not depend on other processes.
+//! time of busy turns, which continue work that the previous turn had left. This time does not depend on other
+//! processes.
 
 use perf::results::Latency;
 use std::io::{Read as _, Write as _};

@@ -100,8 +100,8 @@ fn an_entry_goes_to_the_database_if_the_log_has_a_hole() {
     assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), [1, 2, 3]);
 }
 
-/// Goal: a full disk stops only the writes, even if the log has a hole. Neither zeros for the refused record nor an end
-/// record can then be written to the log.
+/// Goal: a full disk stops only the writes, even if the log has a hole (a block without a place on the disk). Neither
+/// zeros for the refused record nor an end record can then be written to the log.
 #[test]
 fn a_full_disk_with_a_hole_in_the_log_refuses_entries() {
     let (fake, mut disk) = Fake::opened();
@@ -117,9 +117,9 @@ fn a_full_disk_with_a_hole_in_the_log_refuses_entries() {
     assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), [1]);
 }
 
-/// Goal: a refused entry does not come back. The full disk takes only the first part of its record. The next entry has
-/// the same second part, and a power cut loses the first part of its record. Without zeros over the first record's
-/// checksum, the disk would then have the first record completely.
+/// Goal: a refused entry does not come back. The full disk takes only the first part of its record. The next entry's
+/// record has the same second part, and a power cut loses the first part of this record. Without zeros over the
+/// checksum of the refused entry, the disk would then have the refused entry completely.
 #[test]
 fn a_power_cut_does_not_complete_a_refused_entry() {
     const DONE_BYTES: usize = 500;
@@ -140,9 +140,9 @@ fn a_power_cut_does_not_complete_a_refused_entry() {
     assert_eq!(positions(&mut Fake::new(bytes).open()), [1]);
 }
 
-/// Goal: while a full log keeps the disk from taking entries, the unchanged manifest is refused too. Otherwise the
-/// journal would believe that the disk has space again. Method: the disk has space for some pages. A manifest alone
-/// needs fewer pages. The entries of a full log need more.
+/// Goal: while the disk has no space for the entries of a full log, the store refuses the unchanged manifest too. With
+/// this manifest, the journal tests whether the disk has space again. Method: the disk has space for some pages. A
+/// manifest alone needs fewer pages. The entries of a full log need more.
 #[test]
 fn an_unchanged_manifest_is_refused_while_the_full_log_is() {
     const PAGES: u64 = 24;

@@ -35,7 +35,7 @@ impl Content {
             manifest: disk.manifest()?,
         };
         for snapshot in disk.snapshots()? {
-            // The snapshots of these tests have at most four chunks.
+            // The tests that call this function use only the chunk indexes 0 to 3.
             for index in 0..4 {
                 content.chunks.extend(disk.chunk(snapshot, index)?.map(|bytes| (snapshot.0, index, bytes)));
             }
@@ -376,7 +376,8 @@ fn a_failed_sync_is_fatal() {
     }
 }
 
-/// A stop syncs the file for the entries of the log. It also syncs the file when redb closes the database.
+/// Goal: a stop reports a failed sync, and does not repeat it. The first stop syncs the file only when redb closes the
+/// database. The second stop first syncs the file for the entries of the log.
 #[test]
 fn a_stop_reports_a_failed_sync() {
     for expected in [Vec::new(), vec![(1, b"log".to_vec())]] {

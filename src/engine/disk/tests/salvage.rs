@@ -1,4 +1,4 @@
-//! The readable content of damaged and intact files.
+//! Tests of the salvage, which reads the readable content of damaged and intact files.
 
 use super::*;
 use crate::engine::disk::walk::walk;

@@ -136,8 +136,8 @@ impl Conflict {
 }
 
 impl Context<'_> {
-    /// Merges the configuration into the live object. Removes the fields that the manager's last apply contained and
-    /// this configuration does not. Updates the ownership of all fields.
+    /// Merges the configuration into the live object. Removes the fields that the manager's last apply contained, that
+    /// this configuration does not contain, and that no other manager owns. Updates the ownership of all fields.
     fn merged(&self, mut managers: Managers, force: bool) -> Result<Outcome, Vec<Conflict>> {
         let set = field_set(self.config, LEASE);
         let applier = Manager::new(self.writer.name(), Operation::Apply, self.writer.api_version, set);
@@ -212,9 +212,9 @@ fn pruned(merged: &Value, last: &Set, managers: &Managers) -> Value {
     let last = named(last);
     let owned = Set::union_of(&managers.0.iter().map(|manager| &manager.set).collect::<Vec<_>>());
     let all = set_of(merged);
-    // Each of the three removals starts from `merged`. The first removes all fields of the manager's last apply. The
-    // second removes fewer fields: it retains those that some manager owns. The third also retains those that the
-    // manager's last apply did not contain.
+    // Each of the three values is `merged` without some fields. `bare` lacks all fields of the manager's last apply,
+    // with their nested fields. `kept` lacks fewer fields: it has those that some manager owns. The result also has the
+    // fields that the manager's last apply did not contain.
     let bare = remove(merged, &last, LEASE);
     let kept = remove(merged, &all.difference(&set_of(&bare).union(&named(&owned))), LEASE);
     remove(merged, &all.difference(&set_of(&kept)).intersection(&last), LEASE)

@@ -261,7 +261,8 @@ fn merged_lists_keep_the_order_of_the_configuration() {
     assert_eq!(finalizers(&["a", "b", "c"], &["x", "b", "y"]), ["a", "x", "b", "c", "y"]);
 }
 
-/// Goal: an apply merges the sets of all managers' fields in one step. One step for each manager would take minutes.
+/// Goal: an apply merges the sets of all managers' fields in one step. One step for each manager would copy the large
+/// set each time, which would take minutes.
 #[test]
 fn an_apply_merges_the_fields_of_all_managers_at_once() {
     let entry = |manager: &str, fields: String| ManagedFieldsEntry {
