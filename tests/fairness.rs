@@ -59,9 +59,8 @@ fn start_with_leases(bytes: usize) -> Aggregated {
     aggregated
 }
 
-/// Renews a node's Lease repeatedly while `attack` runs, at least 100 times. Such a renewal changes `leaseTransitions`
-/// instead of `renewTime`, so it takes the server at least as long as a real one. Returns the durations of the renewals
-/// and the result of `attack`.
+/// Renews a node's Lease repeatedly while `attack` runs, at least 100 times. Like a kubelet, sends the last answer back
+/// with another `renewTime`. Returns the durations of the renewals and the result of `attack`.
 fn renewals_during<T>(endpoint: &Endpoint, attack: impl FnOnce() -> T) -> (Vec<Duration>, T) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -69,14 +68,16 @@ fn renewals_during<T>(endpoint: &Endpoint, attack: impl FnOnce() -> T) -> (Vec<D
             let mut client = Http2Client::open(endpoint);
             let (node, target) = ("system:node:witness", lease::path("kube-node-lease", "witness"));
             let collection = lease::collection("kube-node-lease");
-            let created = call_as(&mut client, node, "POST", &collection, &lease::new("witness"));
-            let mut held = created.expect_status(201, "a heartbeat").json();
+            let mut lease: Value = serde_json::from_str(&lease::new("witness")).expect("JSON");
+            lease["spec"]["renewTime"] = renew_time(0).into();
+            let created = call_as(&mut client, node, "POST", &collection, &lease.to_string());
+            let mut held = created.expect_status(201, "a heartbeat").body;
             let mut times = Vec::new();
             while !is_over.load(Ordering::Acquire) || times.len() < 100 {
-                held["spec"]["leaseTransitions"] = times.len().into();
-                let body = held.to_string();
+                let body = String::from_utf8(held).expect("UTF-8");
+                let body = body.replace(&renew_time(times.len()), &renew_time(times.len() + 1));
                 let begun = Instant::now();
-                held = call_as(&mut client, node, "PUT", &target, &body).expect_status(200, "a renewal").json();
+                held = call_as(&mut client, node, "PUT", &target, &body).expect_status(200, "a renewal").body;
                 times.push(begun.elapsed());
                 thread::sleep(Duration::from_millis(1));
             }
@@ -87,6 +88,11 @@ fn renewals_during<T>(endpoint: &Endpoint, attack: impl FnOnce() -> T) -> (Vec<D
         let times = witness.join().expect("the witness is served");
         (times, attacked.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
+}
+
+/// Returns the `renewTime` of the renewal with this number.
+fn renew_time(number: usize) -> String {
+    format!("2026-01-01T00:00:00.{number:06}Z")
 }
 
 /// Checks that the 99th percentile of `times` is below the bound. `times` are the durations of the renewals during
