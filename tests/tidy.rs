@@ -85,7 +85,7 @@ fn comments(source: &str) -> Vec<(usize, String)> {
         };
         is_code ^= text.starts_with("```");
         let is_item = text.starts_with("- ") || text.starts_with("* ");
-        let is_prose = !text.is_empty() && !is_code && !text.starts_with(['`', '|', '#']);
+        let is_prose = !text.is_empty() && !is_code && !text.starts_with(['|', '#']) && !text.starts_with("```");
         match found.last_mut() {
             Some((_, comment)) if goes_on && is_prose && !is_item => {
                 comment.push(' ');

@@ -42,9 +42,9 @@ pub struct Form {
 pub enum LeaseState<'a> {
     /// A Lease in the server's table of stored Leases.
     Stored(&'a Object),
-    /// A value that is not stored, such as the result of a dry run, the empty Lease of a bookmark, or the state of a
-    /// Lease before it stopped matching a selector. The second value is the `resourceVersion` to show; `None` shows
-    /// none, as in the dry run of a creation.
+    /// A value that is not stored: the result of a dry run, the empty Lease of a bookmark, or a Lease before it stopped
+    /// matching a selector. The second value is the `resourceVersion` to show; `None` shows none, as in the dry run of
+    /// a creation.
     Loose(&'a Lease, Option<ResourceVersion>),
 }
 
