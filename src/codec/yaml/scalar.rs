@@ -181,9 +181,6 @@ impl Writer<'_> {
                 }
                 after_space = true;
             } else if is_break(c) {
-                if !after_break && c == '\n' {
-                    self.break_line();
-                }
                 self.push_break(c);
                 after_break = true;
             } else {
