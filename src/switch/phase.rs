@@ -184,16 +184,17 @@ async fn put(
         if is_wrong(&seen) {
             return Ok(false);
         }
-        let done = match found {
-            None => leases.create(&parameters, wanted).await,
-            Some(mut found) => {
-                let uid = found.metadata.annotations.as_mut().and_then(|all| all.remove(API_SERVICE_UID));
-                if let Some(uid) = uid.filter(|_| keeps_uid) {
-                    wanted.metadata.annotations.get_or_insert_default().insert(API_SERVICE_UID.to_owned(), uid);
-                }
-                wanted.metadata.resource_version = found.metadata.resource_version.take();
-                leases.replace(NAME, &parameters, wanted).await
-            }
+        let existed = found.is_some();
+        let metadata = found.map(|mut found| std::mem::take(&mut found.metadata)).unwrap_or_default();
+        let uid = metadata.annotations.and_then(|mut all| all.remove(API_SERVICE_UID)).filter(|_| keeps_uid);
+        let annotations = wanted.metadata.annotations.get_or_insert_default();
+        annotations.retain(|name, _| name != API_SERVICE_UID);
+        annotations.extend(uid.map(|uid| (API_SERVICE_UID.to_owned(), uid)));
+        wanted.metadata.resource_version = metadata.resource_version;
+        let done = if existed {
+            leases.replace(NAME, &parameters, wanted).await
+        } else {
+            leases.create(&parameters, wanted).await
         };
         match done {
             Ok(_) => return Ok(true),

@@ -529,12 +529,11 @@ where
         let found = objects.get_opt(&name).await.map_err(|error| failed(&name, told(&error)))?;
         let parameters = PostParams::default();
         let existed = found.is_some();
-        let done = match found {
-            None => objects.create(&parameters, &object).await,
-            Some(found) => {
-                object.meta_mut().resource_version = found.resource_version();
-                objects.replace(&name, &parameters, &object).await
-            }
+        object.meta_mut().resource_version = found.and_then(|found| found.resource_version());
+        let done = if existed {
+            objects.replace(&name, &parameters, &object).await
+        } else {
+            objects.create(&parameters, &object).await
         };
         match done {
             Ok(_) => return Ok(existed),
