@@ -87,8 +87,8 @@ impl Template {
 
     /// Compares `body` with the encoding of the Lease that has the three values in `values`. If both are equal except
     /// for `renewTime`, returns the `renewTime` in `body`. This time must have the form that the server encodes, and
-    /// may equal the time in `values`. `is_renewable` returns whether the Lease is valid with any `renewTime`, and is
-    /// called at most once for each template.
+    /// may equal the time in `values`. Returns `None` too if `is_renewable` returns false. It returns whether the Lease
+    /// is valid whatever its `renewTime`, and is called at most once for each template.
     #[inline]
     #[must_use]
     pub fn match_body(&self, values: &Values, body: &[u8], is_renewable: impl FnOnce() -> bool) -> Option<MicroTime> {

@@ -311,8 +311,8 @@ impl Conn {
     /// runnable](Conn::has_job_step) and the output [still has room](Conn::has_room).
     pub(crate) fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
         match self.step(QUEUED_BYTES_HIGH, connection, service, pool, now, Protocol::step_job) {
-            // The job has ended. So the connection continues: its later requests, or its close, have waited for the end
-            // of the job.
+            // The job has ended. The connection's later requests, or its close, have waited for this end. So the
+            // connection must run again, as after an exhausted budget.
             Some(AfterStep::GoOn) if !self.protocol.has_job_step() => self.stopped = Stopped::Budget,
             Some(AfterStep::GoOn) if !self.has_room() => self.stopped = Stopped::Room,
             // After `Wait`, the connection is woken when the journal reports the outcome of the job's changes.
@@ -615,7 +615,8 @@ impl Conn {
         let input_bytes = self.input.len();
         let from = Peer { connection, credentials: &self.credentials };
         let served = self.protocol.serve_requests(&mut Context { service, from, now, output }, &mut self.input, budget);
-        // The end of a frame starts the deadline of the next frame.
+        // The peer has a limited time to send the rest of a frame, and to read output. A complete frame restarts this
+        // time, and so does the first output.
         let is_frame_done = matches!(self.protocol, Protocol::Http2(_)) && self.input.len() < input_bytes;
         let is_full = output.len() >= budget.output_bytes_max;
         if owed_nothing && (is_frame_done || !output.is_empty()) {

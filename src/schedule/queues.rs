@@ -145,12 +145,13 @@ impl Queues {
         self.slow_next.take_if(|next| *next == token).is_some()
     }
 
-    /// Moves a connection from the run queue to the queue of slow connections.
+    /// Puts a connection that the caller has taken from the run queue into the queue of slow connections.
     pub(crate) fn move_to_slow(&mut self, token: Token) {
         self.slow.push_back(token);
     }
 
-    /// Moves a connection from the run queue to the handshake queue, to the front if its handshake `has_begun`.
+    /// Puts a connection that the caller has taken from the run queue into the handshake queue: at the front if its
+    /// handshake `has_begun`, otherwise at the end.
     pub(crate) fn move_to_handshakes(&mut self, token: Token, has_begun: bool) {
         if has_begun {
             self.handshakes.push_front(token);

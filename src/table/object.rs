@@ -259,8 +259,8 @@ impl Object {
 
     /// Returns the `renewTime` in the update `body`, if the update is a renewal: the rest of `body` equals this state's
     /// encoding in `format`. The time may equal the time in the state. Returns `None` for any other update, and if the
-    /// template has another format. `is_renewable` returns whether the Lease is valid with any `renewTime`. It is
-    /// called at most once for all states that share this state's base.
+    /// template has another format, or `is_renewable` returns false. `is_renewable` returns whether the Lease is valid
+    /// whatever its `renewTime`. It is called at most once for all states that share this state's base.
     #[inline]
     pub fn renew_time_in(
         &self,

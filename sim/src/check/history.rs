@@ -85,7 +85,7 @@ pub struct Op {
     pub key: Key,
     /// `renewTime` that the request writes; 0 if it writes none.
     pub tag: u64,
-    /// State of the Lease before the request, as the request requires it.
+    /// Precondition of the request: the state that the Lease must have before it.
     pub base: Base,
     /// Time at which the request was sent, in microseconds since the start of the run.
     pub sent_us: u64,
