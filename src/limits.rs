@@ -374,10 +374,10 @@ pub const WRITE_ATTEMPTS_MAX: u32 = 8;
 
 // ---- Time: deadlines and intervals ----
 
-/// Time that each peer gets to present a certificate, in ms. At the connection limit, the server then closes the
-/// connection of the oldest peer without a certificate, in favour of a new connection. The time is enough for the round
-/// trips of a handshake. If a peer floods the port with connections, the server can close each of them after this time.
-/// So other peers soon get in.
+/// Time that each peer gets to present a certificate with rights, in ms. At the connection limit, each new connection
+/// then replaces the oldest connection of a peer without such a certificate. The time is enough for the round trips of
+/// a handshake. If a peer floods the port with connections, the server can close each of them after this time. So other
+/// peers soon get in.
 pub const ANONYMOUS_MS_MIN: u64 = 500;
 
 /// Time for a TLS handshake, and for each request head from its first byte, in ms. In HTTP/2, each frame of a head gets

@@ -147,7 +147,7 @@ impl<'a> Route<'a> {
 
     /// Whether this route allows HEAD like GET, as in kube-apiserver. kube-apiserver's handlers of the routes below
     /// ignore the method, so HEAD gets the response to a GET. For resources and all other documents, kube-apiserver
-    /// registers only GET, so HEAD gets 405.
+    /// registers GET but not HEAD, so HEAD gets 405.
     #[must_use]
     pub fn takes_head(&self) -> bool {
         matches!(

@@ -2,7 +2,7 @@
 //! before.
 //!
 //! A long response needs one of a limited number of permits, which the users share. Long responses are long lists,
-//! deletions of a collection, and watches with many initial events.
+//! long deletions of a collection, and watches with many initial events.
 //!
 //! Another client, the witness, renews a Lease during the attack. In a release build, 99 % of its renewals must take
 //! less than 5 ms. In a build without optimization the bound is 1 s, since other tests run on the same machine.

@@ -220,7 +220,7 @@ fn many_lists_are_made_in_separate_steps() {
     assert!(connection.recv(&[]).is_empty());
 }
 
-/// Requests that arrive together are all decoded before the first of them is served. So a reset that arrives with its
+/// A few requests that arrive together are decoded before the first of them is served. So a reset that arrives with its
 /// request still prevents the service of the request.
 #[test]
 fn a_request_that_is_reset_before_it_is_served_changes_nothing() {

@@ -18,8 +18,8 @@ pub(crate) struct Gate {
     operations_max: u64,
     operations: AtomicU64,
     sweep_names: AtomicU64,
-    /// Whether clients may send requests. The run closes the gate when it ends the server, and while it lists all
-    /// Leases.
+    /// Whether clients may send requests. The run closes the gate after it has ended the server, and before it lists
+    /// all Leases.
     is_open: AtomicBool,
     /// Whether the last fault that began was the kill of a replica. If so, a client that loses its connection measures
     /// for how long it cannot write.

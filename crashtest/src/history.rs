@@ -135,7 +135,8 @@ pub(crate) enum Outcome {
     Conflict,
     /// Another status that excludes an effect of the request: 429, 503 or 507.
     Refused(u16),
-    /// The request may have taken effect: its response was lost, late, malformed or another error (5xx).
+    /// The request may have taken effect: its response was lost or late, or was another error (5xx). A response that no
+    /// correct server sends counts too.
     Unknown,
 }
 

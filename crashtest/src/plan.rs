@@ -17,8 +17,8 @@ pub(crate) enum Moment {
     Stop,
 }
 
-/// Draws the moment of the next kill. For the first kill (`is_first`), [`Moment::Start`] is excluded, since a kill
-/// needs some load before it. `with_stops` permits [`Moment::Stop`].
+/// Draws the moment of the next kill. For the first kill (`is_first`), [`Moment::Start`] is excluded, since some load
+/// must have run before the first kill. `with_stops` permits [`Moment::Stop`].
 pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) -> Moment {
     match rng.u32(0..100) {
         0..20 if !is_first => Moment::Start,
@@ -73,5 +73,5 @@ const SNAPSHOT_US_MAX: u64 = 50_000;
 const JITTER_US_MAX: u64 = 5_000;
 /// Interval between two checks of the number of operations and of the server's log.
 const LOOK: Duration = Duration::from_millis(2);
-/// Maximum time without an acknowledged write, while a single server runs and clients send requests.
+/// Maximum time without an acknowledged write, while clients send requests to a running server or to replicas.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(300);

@@ -216,7 +216,7 @@ impl Recorder {
     }
 
     /// Returns the 99th percentile of the generator's own delay of requests, in milliseconds. Returns `None` if no
-    /// request had a scheduled due time, as with `--max`.
+    /// delay was recorded, for example without a schedule, as with `--max`.
     pub(crate) fn late_ms_p99(&self) -> Option<f64> {
         (!self.lateness.is_empty()).then(|| self.lateness.ms_p99())
     }

@@ -145,7 +145,8 @@ impl Seat {
         Self { index, watcher: Watcher::new(namespace), progress, body: Vec::new(), refusals: 0 }
     }
 
-    /// Handles a piece of the response to the watcher's request, or the reason why no response comes.
+    /// Handles a piece of the response to the watcher's request, or the reason why the response or its rest does not
+    /// come.
     fn handle(&mut self, told: Told<'_>, fleet: &mut Fleet, now: u64) -> Verdict {
         match told {
             Told::Answer { status, body, end } => return self.handle_answer(status, body, end, fleet, now),

@@ -56,10 +56,10 @@ const RETRY_MS: u64 = 1_000;
 const READY_LOOK_MS: u64 = 100;
 /// Duration of an identity Lease, in seconds.
 ///
-/// The duration must be short. After a replica dies, its identity Lease expires only after this time. Until then, the
-/// kube-proxy of the dead replica's node may still route requests to the dead replica, since it prefers the replica on
-/// its own node. If the dead replica was copying Leases in a hand-over, all clients wait until then. Leaders that use
-/// client-go resign after 10 s without a renewal, so the wait must be shorter.
+/// The duration must be short. After a replica dies, its identity Lease expires only after this time. Until then,
+/// kube-proxy may still route requests of the kube-apiserver on the same node to the dead replica. kube-proxy prefers
+/// the replica on its own node. If the dead replica was copying Leases in a hand-over, all clients wait until then.
+/// Leaders that use client-go resign after 10 s without a renewal, so the wait must be shorter.
 ///
 /// The duration must also be long enough: a pause of etcd must not look like the death of a replica. A replica asks
 /// etcd at least once a second. If a request gets no answer for 2 s, the replica treats etcd as unreachable

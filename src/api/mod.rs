@@ -399,11 +399,12 @@ impl Api {
         }
     }
 
-    /// Writes a client's change, unless a takeover or rollback forbids the change.
+    /// Writes a client's change, unless the hand-over (the move of Leases from or to built-in storage) forbids the
+    /// change.
     ///
     /// # Errors
     /// Those of [`Storage::write`]. 403 if the change concerns the identity Lease of a replica, and the caller is no
-    /// administrator. 429 if a takeover or rollback forbids the change.
+    /// administrator. 429 if the hand-over forbids the change.
     #[inline]
     fn write_for_client(&mut self, table: &mut Table, change: Change, call: &Call<'_>) -> Result<Written, ApiError> {
         if self.identity.is_some() {

@@ -144,8 +144,8 @@ impl Api {
                 admitted => admitted?,
             }
         }
-        // This warning comes after admission: if admission refuses the Lease, kube-apiserver does not warn of repeated
-        // owner references.
+        // This warning comes after admission: if admission refuses the Lease, kube-apiserver does not send it. The
+        // warning about the body of the request came earlier.
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
         let named_version = Some(lease.metadata.resource_version.as_str()).filter(|text| !text.is_empty());
         let named_version =

@@ -50,7 +50,7 @@ pub struct Preconditions {
 impl DeleteOptions {
     /// The Go scheme that kube-apiserver names in its error about a body whose `kind` is neither empty nor
     /// `DeleteOptions`: `no kind "Pod" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111"`. This
-    /// server accepts any `apiVersion`, since clients send different values: `v1`, `meta.k8s.io/v1`, or the API version
-    /// of the object.
+    /// server accepts any well-formed `apiVersion`, since clients send different values: `v1`, `meta.k8s.io/v1`, or the
+    /// API version of the object.
     pub(super) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 }

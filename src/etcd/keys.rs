@@ -8,8 +8,9 @@
 //!   chunks/<snapshot>/<index>            a chunk of a snapshot
 //! ```
 //!
-//! `<writer>` is a number that is new at each start of a process. `<sequence>` is the number of the entry among those
-//! of its writer, from 1. Numbers in keys are hexadecimal with a fixed width, so that keys sort like numbers.
+//! `<writer>` is a number that a process chooses anew each time it loads the store. The process also changes the number
+//! after an entry that failed or was rejected. `<sequence>` is the number of the entry among those of its writer, from
+//! 1. Numbers in keys are hexadecimal with a fixed width, so that keys sort like numbers.
 
 use super::messages::prefix_end;
 use crate::engine::SnapshotId;

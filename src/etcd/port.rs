@@ -203,8 +203,8 @@ async fn do_commit(state: Rc<SharedState>, commit: Commit) {
         Ok(Done::Taken) => {
             return state.fail(Failure::Lost("another process has the name of this writer".to_owned()));
         }
-        // etcd's answer to a commit is short. So this failure comes from a gRPC proxy that sends etcd only smaller
-        // messages than etcd accepts. The commit is too large for the proxy, and only this commit fails.
+        // etcd's answer to a commit is never too long. So this failure comes from a gRPC proxy that sends etcd only
+        // smaller messages than etcd accepts. The commit is too large for the proxy, and only this commit fails.
         Err(Failure::TooLong(message)) => {
             (Event::Failed(Failure::TooLarge(message).into_error(state.client.config())), 0)
         }

@@ -1,5 +1,5 @@
-//! A commit of the journal as one etcd transaction, and the meaning of etcd's answer. A commit writes an entry (a batch
-//! of changes), a chunk of a snapshot, or the manifest, and may delete old entries and chunks.
+//! A commit of the journal as one etcd transaction, and the meaning of etcd's answer. A commit may write an entry (a
+//! batch of changes), a chunk of a snapshot and the manifest, and may delete old entries and chunks.
 //!
 //! A transaction may be repeated after an attempt whose outcome is unknown. The transaction requires that the key of
 //! its entry does not exist, and that its manifest replaces one specific revision. So if the first attempt took effect,

@@ -58,7 +58,8 @@ pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
 /// Whether Go's `unicode.IsPrint` is false for a character: for a control, a separator, a format character or a
 /// character for private use. The result decides how a text is quoted, and whether the name of a field manager is
 /// refused. In Go, `IsPrint` is also false for characters that are not assigned in Go's version of Unicode. This
-/// function has no table of those characters, and returns false for them.
+/// function has no table of those characters, nor of all format characters, such as U+061C. It returns false for those
+/// outside its ranges.
 pub(crate) fn is_unprintable(c: char) -> bool {
     c.is_control()
         || (c.is_whitespace() && c != ' ')

@@ -140,8 +140,8 @@ impl Encoder {
         self.encode_and_insert(name, name_index, value, out);
     }
 
-    /// Encodes a literal with incremental indexing. If the new entry would take more than half of the table, and so
-    /// evict most other entries, encodes the literal without indexing.
+    /// Encodes a literal with incremental indexing. If the new entry would take more than half of the table, encodes
+    /// the literal without indexing. Such an entry could evict most other entries.
     fn encode_and_insert(&mut self, name: FieldName<'_>, name_index: usize, value: &[u8], out: &mut Vec<u8>) {
         if name.octets().len() + value.len() + FIELD_OVERHEAD > self.table.size_max() / 2 {
             encode_literal(0x00, 0x0f, name, name_index, value, out);

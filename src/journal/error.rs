@@ -4,7 +4,8 @@ use super::seal::FORMAT;
 use super::wire::FormError;
 use crate::engine::EngineError;
 
-/// Returns the error for damage in `store`: `value` is missing, or its bytes are not those that were written.
+/// Returns the error for damage in `store`: `value` is missing, or its bytes are not those that were written. Intact
+/// bytes that contradict other values are damage too. For an unexpected event, `value` is `worker`.
 #[cold]
 pub(super) fn damaged(store: &str, value: &str, what: &str) -> EngineError {
     EngineError::Damaged { place: format!("{store}: {value}"), what: what.to_owned() }

@@ -1,5 +1,6 @@
-//! Loads the table (all Leases in memory) from a store at startup, in steps. A store has a base: a snapshot or an empty
-//! table. Loading first restores the Leases of the base, and then applies every later entry.
+//! Loads the table (all Leases in memory) from a store, in steps. A process loads the table at startup, for a
+//! migration, and again after it has lost track of the store. A store has a base: a snapshot or an empty table. Loading
+//! first restores the Leases of the base, and then applies every later entry.
 //!
 //! The changes in entries are applied like new changes. So the event log, from which watches resume, gets the same
 //! events as before the restart.

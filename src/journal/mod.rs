@@ -177,7 +177,7 @@ struct Gathering {
 struct Held {
     /// Latest time at which the batch is sent, in ms.
     until_ms: u64,
-    /// Whether tasks of upkeep (snapshots, manifests, deletions) wait for the batch, to share its commit.
+    /// Whether all tasks of upkeep wait for the batch. A piece of a snapshot or a deletion can then share its commit.
     holds_upkeep: bool,
 }
 

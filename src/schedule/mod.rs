@@ -7,7 +7,7 @@
 //! | [`queues`] | the order in which connections are served, and the turns in which long work continues |
 //! | [`permits`] | the concurrent long responses of one user, and of all users |
 //!
-//! The values of these bounds are in [`limits`](crate::limits).
+//! The values of most bounds are in [`limits`](crate::limits), and the others in the modules themselves.
 
 mod budget;
 mod pace;

@@ -65,8 +65,8 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// Returns the name that all selected Leases have; `None` if they may have different names. If the selector
-    /// requires a name and a namespace, the caller looks up this one Lease and searches no others.
+    /// Returns the name that all selected Leases have; `None` if they may have different names. If the path or the
+    /// selector also requires a namespace, the caller looks up this one Lease and searches no others.
     #[must_use]
     pub fn required_name(&self) -> Option<&str> {
         self.required(Field::Name)

@@ -37,8 +37,8 @@ impl Table {
         self.prefetch_slots(hashes.map(|hash| self.by_key.find_by_hash(hash?)));
     }
 
-    /// Brings the Leases that changes will replace or delete, the first [`PREFETCH_MAX`] targets, into the processor's
-    /// caches. Prefetches events as [`Table::prefetch`] does.
+    /// Brings the Leases that changes will renew, replace or delete into the processor's caches: those of the first
+    /// [`PREFETCH_MAX`] targets. Prefetches events as [`Table::prefetch`] does.
     pub fn prefetch_targets(&self, targets: impl Iterator<Item = Target>) {
         let mut slots = [None; PREFETCH_MAX];
         slots.iter_mut().zip(targets).for_each(|(slot, target)| *slot = Some(target.slot));

@@ -34,7 +34,8 @@ type Map<K, V> = HashMap<K, V, RandomState>;
 /// Kind of a violation. The summary of the run shows its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// The effect of a write is missing, although the write was acknowledged, or a watcher saw its event.
+    /// The effect of a write is missing, although the write was acknowledged, or a response or an event had shown its
+    /// effect.
     Lost,
     /// A state or a deletion exists that no client's write explains.
     Invented,
@@ -107,7 +108,8 @@ pub(crate) struct Epoch {
     pub(crate) ops: Vec<Op>,
     /// Version of the list of all Leases that ends the epoch.
     pub(crate) boundary: u64,
-    /// The line that the server logged about its store at its last start. Descriptions of violations quote this line.
+    /// The line that the server logged about its store, at its last start before the list that ends the epoch. In a run
+    /// with replicas, it is the line of the first running replica. Descriptions of violations quote this line.
     pub(crate) log_line: String,
 }
 
@@ -154,7 +156,7 @@ pub(crate) struct Checker {
 pub(crate) struct Counts {
     /// Number of states of Leases, each with its own version.
     pub(crate) states: u64,
-    /// Number of operations that took effect although they got no answer.
+    /// Number of operations with an unknown outcome (no answer, or an error 5xx) that took effect.
     pub(crate) unknown_done: u64,
     /// Number of events that were compared with the states.
     pub(crate) events: u64,

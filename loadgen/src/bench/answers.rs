@@ -151,8 +151,8 @@ impl Work {
         self.tally.recorder.failed(operation, kind, || why.map_or_else(|| node::name_of(lease), str::to_owned));
     }
 
-    /// Records that a request has failed or was lost. Events of its Lease are then not checked until the next
-    /// acknowledged renewal.
+    /// Records that a request has failed or was lost. The `renewTime` in events of its Lease is then not checked until
+    /// the next acknowledged renewal.
     #[cold]
     fn doubt(&mut self, tag: Tag) {
         self.leases.doubt(tag.lease);

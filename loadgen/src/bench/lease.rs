@@ -101,8 +101,8 @@ impl Leases {
         self.slots.get_mut(index as usize).is_some_and(|slot| !std::mem::replace(&mut slot.busy, true))
     }
 
-    /// Records that a request for this Lease has failed or was lost. Events of the Lease are not checked until the next
-    /// acknowledged renewal.
+    /// Records that a request for this Lease has failed or was lost. The `renewTime` in events of the Lease is not
+    /// checked until the next acknowledged renewal.
     #[cold]
     pub(super) fn doubt(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize) {

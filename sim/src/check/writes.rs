@@ -73,7 +73,7 @@ fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, comp
         let base = by_tag.get(&entry.state.tag).map_or(Base::Any, |op| op.base);
         match base {
             Base::Version(base) if there.is_none_or(|there| there.version != base) => {
-                // Unless a watcher has seen every version after `from` up to `version`, a state that no client saw may
+                // Unless watchers have seen every version after `from` up to `version`, a state that no client saw may
                 // lie between the two. Then only `from >= base` proves that an update is lost.
                 if from >= base || is_whole {
                     complaints.push(format!(

@@ -57,7 +57,7 @@ impl Imports {
 
     /// Queues the result of a read for import. A complete read replaces all earlier reads. [`Imports::take_in`] deletes
     /// each Lease of the table that the complete read lacks. A read may have a million Leases. So this function
-    /// iterates over the read only if other Leases are still queued and the read is not complete.
+    /// iterates over the read only if it must: other Leases are queued or in flight, and the read is not complete.
     pub(super) fn put(&mut self, mut read: ReadLeases, is_complete: bool) {
         if is_complete {
             self.unmatched = Some(String::new());
@@ -111,13 +111,13 @@ impl Imports {
         !self.is_runnable() && self.submitted.is_empty()
     }
 
-    /// Imports some queued Leases into the table. Three kinds of failure may occur:
+    /// Imports some queued Leases into the table. Handles failures as follows:
     ///
-    /// - The journal rejects a change, since another write of the Lease came first. This function queues the Lease
-    ///   again, unless a later read has queued it.
+    /// - The journal rejects a change, since another write of the Lease came first, or the store has no space. This
+    ///   function queues the Lease again, unless a later read has queued it.
     /// - A Lease cannot be imported. This function sets it aside, and deletes it from the table unless `keeps_older`.
     /// - The store refuses a batch of several Leases as too large. This function queues them again, and then submits
-    ///   fewer Leases at a time. Only a Lease that fails alone counts as too large.
+    ///   fewer Leases at a time, until a Lease fails alone. Only such a Lease counts as too large.
     pub(super) fn take_in(&mut self, table: &mut Table, storage: &mut Storage, decoder: &mut Decoder, now: Now) {
         let mut too_large = Vec::new();
         for (key, read, ticket) in std::mem::take(&mut self.submitted) {

@@ -84,7 +84,7 @@ pub(super) struct Worker {
     reads_all: bool,
     imports: Imports,
     /// Leases of the last complete read that the worker has yet to compare with the table, while this server serves.
-    /// The worker deletes those that the table lacks from built-in storage.
+    /// The worker deletes from built-in storage those that the table lacks.
     uncompared: ReadLeases,
     /// The Leases for the write of the stage [`Stage::Write`], while the worker encodes them.
     encoding: Option<Encoding>,
@@ -366,9 +366,9 @@ impl Worker {
                 tracing::warn!(why, "a command to built-in storage failed; the hand-over of Leases tries again");
                 self.feed.end(true, now);
                 if is_lost && state.step == Some(Step::Serving) {
-                    // etcd may have been restored from a backup. Then it has earlier holders again, and Leases that
-                    // this server has deleted. So the worker reads all Leases, and feeds those that differ, as after a
-                    // start.
+                    // etcd may have been restored from a backup. Then it may have earlier holders again, and Leases
+                    // that this server has deleted. So the worker reads all Leases, and feeds those that differ, as
+                    // after a start.
                     self.reads_all = true;
                     self.begin(state);
                 }
@@ -566,8 +566,8 @@ fn may_only_renew(state: &HandoverState) -> bool {
     state.mode() == Mode::Following
 }
 
-/// Whether the worker imports the Leases that it reads. It does not in phases in which this server has the newer
-/// Leases.
+/// Whether the worker imports the Leases that it reads. It does not while this server has the newer Leases. After the
+/// step `not-ours`, it reads none. In the phases `copy` and `hold`, it does not work.
 fn takes_in(state: &HandoverState) -> bool {
     match state.phase {
         Some(Phase::Import) => true,

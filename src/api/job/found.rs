@@ -79,7 +79,8 @@ impl Found {
 
     /// Returns the metadata of the list, once all items of the page are found. `is_page` is true if another page may
     /// follow. Returns `None` if another step must continue to count the Leases after the page. The job counts them
-    /// unless the `continue` token of the request contains their number, or a selector is set.
+    /// only if the request's `continue` token lacks the number of remaining items in this range. With a selector, the
+    /// job never counts them. Without a token, the snapshot knows the number.
     pub(super) fn meta(
         &mut self,
         table: &Table,

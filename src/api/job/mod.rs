@@ -42,8 +42,8 @@ pub struct Job {
     state: AskedState,
     /// Data of the request, for the metrics and for an error response.
     request: Option<PendingRequest>,
-    /// Number of freezes before the list began; `None` if the job is no list. A takeover or rollback freezes this
-    /// server when clients may no longer write to it or list its Leases.
+    /// Number of freezes before the list began; `None` if the job is no list. The hand-over freezes this server when
+    /// clients may no longer write to it or list its Leases, for example in a rollback.
     freezes: Option<u64>,
     /// Compression of the body; `None` if the client does not accept gzip.
     gzip: Option<Gzip>,
@@ -301,15 +301,15 @@ impl Job {
         self.request = Some(request);
     }
 
-    /// If the job is a list, records `freezes`: how often a takeover or rollback has frozen this server so far, so that
-    /// clients could no longer list Leases. Call this function before the first step.
+    /// If the job is a list, records `freezes`: how often the hand-over has frozen this server so far. Call this
+    /// function before the first step.
     pub(super) fn note_freezes(&mut self, freezes: u64) {
         let is_list = matches!(self.stage, Stage::Collect { .. } | Stage::Stream(_));
         self.freezes = is_list.then_some(freezes);
     }
 
-    /// Returns how often a takeover or rollback had frozen this server when the list began; `None` if the job is no
-    /// list. If the number is higher now, clients may no longer list Leases, so the server ends the list.
+    /// Returns how often the hand-over had frozen this server when the list began; `None` if the job is no list. If the
+    /// number is higher now, clients have lost the permission to list, so the server ends the list.
     pub(super) fn freezes(&self) -> Option<u64> {
         self.freezes
     }

@@ -174,8 +174,8 @@ fn unread(words: &str) -> Refusal {
 }
 
 /// Decodes the result of a patch that removes `apiVersion`. kube-apiserver then decodes a Lease of its internal
-/// version, which has none of the API's fields. So the Lease is empty, and every field except `kind` and `apiVersion`
-/// is reported as unknown.
+/// version, which has none of the API's fields. So the Lease is empty, and every top-level field except `kind` and
+/// `apiVersion` is reported as unknown.
 #[cold]
 fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     let mut warnings = FieldWarnings::default();

@@ -263,7 +263,7 @@ pub fn push_json_as(out: &mut Vec<u8>, json: &[u8], version: ApiVersion) {
 }
 
 /// Appends the start of a Lease, with `kind` and `apiVersion`, for an API version other than v1. Returns the number of
-/// bytes that this start replaces in the output of [`encode_lease_into`]. For v1, appends nothing and returns 0, since
+/// bytes at the start of [`encode_lease_into`]'s output that it replaces. For v1, appends nothing and returns 0, since
 /// that output already has the right start.
 #[inline]
 pub fn push_type_meta(out: &mut Vec<u8>, version: ApiVersion) -> usize {

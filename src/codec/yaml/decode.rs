@@ -557,7 +557,7 @@ mod tests {
         }
         let excessive = Err(DecodeError::Malformed("yaml: document contains excessive aliasing".to_owned()));
         assert_eq!(decode(bomb.as_bytes()), excessive);
-        // Each element of the list `b` repeats the list `a` of a hundred texts, so it repeats 101 values.
+        // Each element of `b` but the last repeats the list `a` of a hundred texts, so it repeats 101 values.
         let lists = |count: usize| format!("a: &a [{}x]\nb: [{}x]\n", "x, ".repeat(99), "*a, ".repeat(count));
         assert!(decode(lists(100).as_bytes()).is_ok());
         assert_eq!(decode(lists(130).as_bytes()), excessive);

@@ -178,9 +178,9 @@ impl Log {
         backend.sync_data()
     }
 
-    /// Overwrites the checksum of an incomplete record with zeros, after an append that failed because the disk was
-    /// full. Makes the zeros durable. Without them, a power cut could complete the record with bytes of the next
-    /// append.
+    /// Overwrites the checksum of the refused record with zeros, after an append that failed because the disk was full.
+    /// Makes the zeros durable. Without them, the record could be valid if the disk has taken all of it. A power cut
+    /// could also complete it with bytes of the next append.
     ///
     /// # Errors
     /// The backend has failed. The log may then contain the record.
