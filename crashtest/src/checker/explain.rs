@@ -36,7 +36,7 @@ pub(super) fn op(op: &Op) -> String {
         Outcome::NotFound => "answered with 404".to_owned(),
         Outcome::Conflict => "answered with 409".to_owned(),
         Outcome::Refused(status) => format!("answered with {status}"),
-        Outcome::Unknown => "without an answer".to_owned(),
+        Outcome::Unknown => "with an unknown outcome".to_owned(),
     };
     if op.id == Op::BOUNDARY {
         return format!("the list of all Leases while no client wrote, {outcome} at {}", at(op.end));
