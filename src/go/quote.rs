@@ -58,12 +58,14 @@ pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
 /// Whether Go's `unicode.IsPrint` is false for a character: for a control, a separator, a format character or a
 /// character for private use. The result decides how a text is quoted, and whether the name of a field manager is
 /// refused. In Go, `IsPrint` is also false for characters that are not assigned in Go's version of Unicode. This
-/// function has no table of those characters, nor of all format characters, such as U+061C. It returns false for those
-/// outside its ranges.
+/// function has no table of those. It returns false for those outside its ranges.
 pub(crate) fn is_unprintable(c: char) -> bool {
     c.is_control()
         || (c.is_whitespace() && c != ' ')
-        || matches!(u32::from(c), 0xad | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xe000..=0xf8ff | 0xfeff | 0xfff0..=0xfffb | 0xf_0000..)
+        || matches!(u32::from(c), 0xad | 0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x890..=0x891 | 0x8e2 | 0x180e)
+        || matches!(u32::from(c), 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xe000..=0xf8ff | 0xfeff)
+        || matches!(u32::from(c), 0xfff0..=0xfffb | 0x1_10bd | 0x1_10cd | 0x1_3430..=0x1_343f | 0x1_bca0..=0x1_bca3)
+        || matches!(u32::from(c), 0x1_d173..=0x1_d17a | 0xe_0001 | 0xe_0020..=0xe_007f | 0xf_0000..)
 }
 
 #[cfg(test)]
