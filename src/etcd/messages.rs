@@ -106,6 +106,9 @@ pub(super) struct ResponseOp {
     /// Answer to a range request; `None` for other operations.
     #[prost(message, optional, tag = "1")]
     pub(super) range: Option<RangeResponse>,
+    /// Answer to a nested transaction; `None` for other operations.
+    #[prost(message, optional, tag = "4")]
+    pub(super) txn: Option<TxnResponse>,
 }
 
 /// A condition of a transaction.

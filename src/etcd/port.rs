@@ -185,8 +185,10 @@ async fn do_commit(state: Rc<SharedState>, commit: Commit) {
     let took_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     state.end(Wait::Commit);
     let (answer, revision) = match done {
-        Ok(Done::Committed { revision }) => {
-            state.entries.borrow_mut().forget(&transaction.truncated);
+        Ok(Done::Committed { revision, deleted }) => {
+            state.entries.borrow_mut().forget(&deleted);
+            // An earlier attempt of the transaction may have deleted the last entry. The answer does not show this.
+            state.entries.borrow_mut().release_last(&transaction.truncated);
             state.note_base(base);
             if transaction.entry.is_some() {
                 state.note_entry(Position(revision));
@@ -236,7 +238,7 @@ async fn send(state: &SharedState, transaction: &Transaction) -> Result<Done, Fa
                 let found = state.client.range(read).await?.kvs;
                 return match found.first() {
                     Some(found) if found.value == *payload => {
-                        Ok(Done::Committed { revision: found.mod_revision.cast_unsigned() })
+                        Ok(Done::Committed { revision: found.mod_revision.cast_unsigned(), deleted: Vec::new() })
                     }
                     _ => Err(Failure::NoSpace(message)),
                 };

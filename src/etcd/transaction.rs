@@ -33,6 +33,7 @@ pub(super) struct Transaction {
     /// The commit's manifest, with the revision that it replaces; `None` without a manifest.
     manifest: Option<StoredManifest>,
     /// Entries that the transaction deletes: pairs of a writer and the sequence of this writer's last deleted entry.
+    /// For each pair, the request has a nested transaction.
     pub(super) truncated: Vec<(u64, u64)>,
     /// Size of the commit's chunk, in bytes; 0 without a chunk.
     pub(super) chunk_bytes: usize,
@@ -72,6 +73,9 @@ pub(super) enum Done {
     Committed {
         /// Revision of the write, of this attempt or of an earlier one.
         revision: u64,
+        /// The pairs of [`Transaction::truncated`] whose nested transactions have deleted entries, as the answer shows.
+        /// If an earlier attempt wrote the commit, the answer shows no deletion.
+        deleted: Vec<(u64, u64)>,
     },
     /// Another writer has replaced the manifest.
     Overtaken,
@@ -233,12 +237,15 @@ impl Transaction {
     pub(super) fn done(&self, answer: TxnResponse) -> Done {
         let revision = answer.header.map_or(0, |header| header.revision.cast_unsigned());
         if answer.succeeded {
-            return Done::Committed { revision };
+            let nested = answer.responses.iter().filter_map(|answer| answer.txn.as_ref());
+            let of_writers = self.truncated.iter().zip(nested);
+            let deleted = of_writers.filter(|(_, nested)| nested.succeeded).map(|(of_writer, _)| *of_writer).collect();
+            return Done::Committed { revision, deleted };
         }
         let found = answer.responses.into_iter().next().and_then(|answer| first(answer.range.unwrap_or_default().kvs));
         match (&self.entry, &self.manifest, found) {
             (Some((_, payload)), _, Some(found)) if found.value == *payload => {
-                Done::Committed { revision: found.mod_revision.cast_unsigned() }
+                Done::Committed { revision: found.mod_revision.cast_unsigned(), deleted: Vec::new() }
             }
             (Some(_), _, Some(_)) => Done::Taken,
             (None, Some(manifest), found) => {
@@ -247,7 +254,7 @@ impl Transaction {
                     // A manifest may be written again unchanged. Then only the revision shows that this transaction
                     // has failed.
                     revision if revision == manifest.revision => Done::Behind,
-                    revision if found.value == manifest.bytes => Done::Committed { revision },
+                    revision if found.value == manifest.bytes => Done::Committed { revision, deleted: Vec::new() },
                     _ => Done::Overtaken,
                 }
             }
@@ -302,8 +309,8 @@ impl Entries {
     /// Adds an entry. The entries of one writer must be added in the order of their sequences.
     pub(super) fn push(&mut self, writer: u64, sequence: u64, position: Position) {
         let entries = self.by_writer.entry(writer).or_default();
-        // A late copy of a transaction may have created a deleted entry again. Such a duplicate is not recorded. It is
-        // deleted together with the writer's next entry.
+        // A late copy of a transaction may have created a deleted entry again. Such a duplicate is not recorded. The
+        // truncation that deletes the writer's last recorded entry also deletes the duplicate.
         if entries.back().is_none_or(|(last, _)| *last < sequence) {
             entries.push_back((sequence, position));
         }
@@ -333,8 +340,17 @@ impl Entries {
                     entries.remove();
                 }
             }
-            self.last = self.last.filter(|(of, sequence, _)| of != writer || sequence > last);
         }
+        self.release_last(truncated);
+    }
+
+    /// Records that the store may have deleted these entries: for each writer, all entries up to and including a
+    /// sequence. Transactions then no longer require the last entry, if it is one of these.
+    pub(super) fn release_last(&mut self, truncated: &[(u64, u64)]) {
+        let is_kept = |(writer, sequence, _): &(u64, u64, Position)| {
+            truncated.iter().all(|(of, last)| of != writer || sequence > last)
+        };
+        self.last = self.last.filter(is_kept);
     }
 
     /// Removes the entries up to and including the position `base` from this record, since another writer deletes these
@@ -357,6 +373,7 @@ const TRUNCATED_WRITERS_MAX: usize = 100;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd::messages::ResponseOp;
 
     fn transaction(commit: Commit, entries: &Entries) -> Transaction {
         let chunk = Some(PutChunk { snapshot: SnapshotId(2), index: 7, revision: 30 });
@@ -423,10 +440,10 @@ mod tests {
         let done = |value: &[u8], mod_revision| {
             let kvs = vec![KeyValue { value: value.to_vec(), mod_revision, ..KeyValue::default() }];
             let range = Some(super::super::messages::RangeResponse { kvs, ..Default::default() });
-            let responses = vec![super::super::messages::ResponseOp { range }];
+            let responses = vec![ResponseOp { range, ..ResponseOp::default() }];
             transaction.done(TxnResponse { succeeded: false, responses, ..TxnResponse::default() })
         };
-        assert_eq!(done(b"m", 25), Done::Committed { revision: 25 });
+        assert_eq!(done(b"m", 25), Done::Committed { revision: 25, deleted: Vec::new() });
         assert_eq!(done(b"other", 25), Done::Overtaken);
         assert_eq!(done(b"before", 20), Done::Behind);
         assert_eq!(done(b"m", 20), Done::Behind, "the manifest is unchanged, but not by this transaction");
@@ -442,6 +459,32 @@ mod tests {
         entries.forget(&[(1, 2), (2, 1)]);
         assert_eq!(entries.up_to(Position(20)), [(2, 2), (3, 1)]);
         assert_eq!(entries.up_to(Position(14)), []);
+    }
+
+    /// Goal: if a late duplicate keeps etcd from deleting a writer's entries, a later truncation deletes them. Method:
+    /// writer 1 has the late duplicate. etcd deletes only the entries of writer 2.
+    #[test]
+    fn entries_are_forgotten_only_if_etcd_has_deleted_them() {
+        let mut entries = Entries::default();
+        for (writer, sequence, position) in [(1, 6, 10), (2, 1, 11), (1, 5, 30)] {
+            entries.push(writer, sequence, Position(position));
+        }
+        let truncation = Commit { writes: vec![Write::Truncate(Position(20))], ..Commit::default() };
+        let transaction = transaction(truncation, &entries);
+        assert_eq!(transaction.truncated, [(1, 6), (2, 1)]);
+        let nested = |succeeded| {
+            let txn = Some(TxnResponse { succeeded, ..TxnResponse::default() });
+            ResponseOp { txn, ..ResponseOp::default() }
+        };
+        let responses = vec![ResponseOp::default(), nested(false), nested(true)];
+        let done = transaction.done(TxnResponse { succeeded: true, responses, ..TxnResponse::default() });
+        let deleted = vec![(2, 1)];
+        assert_eq!(done, Done::Committed { revision: 0, deleted: deleted.clone() });
+        entries.forget(&deleted);
+        assert_eq!(entries.up_to(Position(40)), [(1, 6)]);
+        assert_eq!(entries.last, Some((1, 5, Position(30))));
+        entries.release_last(&transaction.truncated);
+        assert_eq!(entries.last, None, "another attempt may have deleted it");
     }
 
     #[test]
