@@ -73,6 +73,17 @@ pub fn split_query(target: &str) -> (&str, &str) {
     }
 }
 
+/// Parses a decimal number of digits only (RFC 9110 §8.6). Returns `None` if the number exceeds [`u64::MAX`].
+pub(crate) fn parse_decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |value, octet| match octet {
+        b'0'..=b'9' => value.checked_mul(10)?.checked_add(u64::from(octet - b'0')),
+        _ => None,
+    })
+}
+
 fn is_escaped_well(target: &[u8]) -> bool {
     let path = &target[..memchr(b'?', target).unwrap_or(target.len())];
     let mut escapes = path.split(|byte| *byte == b'%').skip(1);

@@ -5,6 +5,7 @@
 //! also knows which request a response belongs to: responses come in the order of the requests (RFC 9112 §9.3.2).
 
 use super::chunked::{ChunkError, ChunkedDecoder};
+use crate::http::parse_decimal;
 use std::ops::Range;
 use thiserror::Error;
 
@@ -240,7 +241,8 @@ impl ResponseParser {
         let mut keep_alive = response.version == Some(1);
         for field in response.headers.iter() {
             if field.name.eq_ignore_ascii_case("content-length") {
-                let value = decimal(field.value).ok_or(ResponseError::Malformed)?;
+                let value = parse_decimal(field.value).and_then(|value| usize::try_from(value).ok());
+                let value = value.ok_or(ResponseError::Malformed)?;
                 if content_length.replace(value).is_some_and(|other| other != value) {
                     return Err(ResponseError::Malformed);
                 }
@@ -294,17 +296,6 @@ impl From<ChunkError> for ResponseError {
             ChunkError::TooLarge => Self::TooLarge,
         }
     }
-}
-
-/// Parses a decimal number of digits only (RFC 9110 §8.6).
-fn decimal(digits: &[u8]) -> Option<usize> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_usize, |value, digit| {
-        let digit = digit.is_ascii_digit().then(|| usize::from(digit - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
 }
 
 /// Largest head, in bytes.

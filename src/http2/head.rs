@@ -2,7 +2,7 @@
 
 use super::error::Malformed;
 use crate::hpack::{Field, FieldBuf, NameId};
-use crate::http::{is_target_well, is_token_byte};
+use crate::http::{is_target_well, is_token_byte, parse_decimal};
 
 /// A valid request head: the positions of its parts in the [`FieldBuf`] that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,17 +195,6 @@ fn check_octets(field: &Field<'_>) -> Result<(), Malformed> {
 fn parse_status(value: &[u8]) -> Result<u16, Malformed> {
     let status = if value.len() == 3 { parse_decimal(value) } else { None };
     status.and_then(|status| u16::try_from(status).ok()).filter(|status| *status >= 100).ok_or(Malformed::Status)
-}
-
-/// Parses a decimal number of digits only: no sign, no space.
-fn parse_decimal(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |value, octet| match octet {
-        b'0'..=b'9' => value.checked_mul(10)?.checked_add(u64::from(octet - b'0')),
-        _ => None,
-    })
 }
 
 fn value(fields: &FieldBuf, at: Option<usize>) -> &[u8] {
