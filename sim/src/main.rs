@@ -93,7 +93,7 @@ fn check(options: Options, seeds: RangeInclusive<u64>, out: &mut impl Write) -> 
     let begun = Instant::now();
     let mut total = Report::default();
     let mut failed = Vec::new();
-    let count = seeds.end() - seeds.start() + 1;
+    let count = u128::from(seeds.end() - seeds.start()) + 1;
     let shows_progress = io::stderr().is_terminal();
     for (done, seed) in (1..).zip(seeds) {
         let report = run(seed, options);

@@ -25,7 +25,7 @@ impl Lab {
         command.arg(port.to_string());
         if tls {
             // This project's server has created these certificates.
-            let pki = self.dir.path().join("pki");
+            let pki = self.pki();
             command.arg(pki.join("apiserver.key")).arg(pki.join("apiserver.crt"));
         }
         let log = self.dir.path().join("nghttpd.log");
