@@ -29,6 +29,9 @@ const UNCHANGED_PER_CALL: usize = 2_000;
 /// Maximum number of changes that one call of [`Feed::take_in`] reads from the event log. More would delay requests.
 /// After a write to built-in storage that took seconds, the log may have many more.
 const CHANGES_PER_CALL: usize = 5_000;
+/// A feed is full if it has more queued Leases than the table has Leases, by more than this number. These surplus
+/// Leases were deleted. While writes to built-in storage fail, clients may create and delete any number of Leases.
+const DELETED_MAX: usize = 20_000;
 
 /// The Leases whose newest change may not be in built-in storage yet.
 #[derive(Debug, Default)]
@@ -65,10 +68,15 @@ impl Feed {
     /// At the first call, and if the event log has dropped a change that no call has read, built-in storage may lack
     /// the state of any Lease. Then this call and the next ones also queue all Leases, at most [`UNCHANGED_PER_CALL`]
     /// in each call. These Leases are due at once.
-    pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
+    ///
+    /// Returns whether the event log has dropped a change since the last call. The feed then lacks Leases that were
+    /// deleted since then.
+    pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) -> bool {
         self.is_behind = false;
         let mut cursor = table.version();
-        match self.cursor.and_then(|cursor| table.log().since(cursor)) {
+        let events = self.cursor.and_then(|cursor| table.log().since(cursor));
+        let lacks_deletions = self.cursor.is_some() && events.is_none();
+        match events {
             Some(events) => {
                 self.is_behind = events.len() > CHANGES_PER_CALL;
                 for event in events.take(CHANGES_PER_CALL) {
@@ -87,6 +95,13 @@ impl Feed {
             objects.by_ref().take(UNCHANGED_PER_CALL).for_each(|object| self.put(object.key(), now.ms));
             self.unqueued = objects.next().map(|object| object.key().as_str().to_owned());
         }
+        lacks_deletions
+    }
+
+    /// Whether the queue has too many deleted Leases. The caller must then not call [`Feed::take_in`], so that the
+    /// memory of the queue stays limited. The event log keeps the changes, or drops them.
+    pub(super) fn is_full(&self, table: &Table) -> bool {
+        self.due.len() > table.len() + DELETED_MAX
     }
 
     /// Whether the last call of [`Feed::take_in`] has left changes for the next call.

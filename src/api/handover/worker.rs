@@ -97,8 +97,10 @@ pub(super) struct Worker {
     write_version: ResourceVersion,
     /// Time at which the worker next continues its stage, in ms.
     stage_ms: u64,
-    /// Time of the next write of due Leases to built-in storage, in ms.
+    /// Time at which the feed next takes in the changes of the table, and writes due Leases, in ms.
     feed_ms: u64,
+    /// Time before which the feed writes nothing, in ms: some time after a failed command.
+    feed_retry_ms: u64,
     /// Time, by the monotonic clock, by which every watch from before the takeover has ended, in ms; 0 if this worker
     /// has seen no takeover.
     watches_end_ms: u64,
@@ -161,6 +163,7 @@ impl Worker {
             write_version: ResourceVersion::default(),
             stage_ms: 0,
             feed_ms: 0,
+            feed_retry_ms: 0,
             watches_end_ms: 0,
             is_working: false,
             errors: 0,
@@ -250,7 +253,7 @@ impl Worker {
         self.is_working = true;
         self.imports.retry_refused();
         self.discard();
-        (self.stage_ms, self.feed_ms) = (0, 0);
+        (self.stage_ms, self.feed_ms, self.feed_retry_ms) = (0, 0, 0);
     }
 
     /// Stops the work, since another replica's worker is active now. Discards all Leases in progress.
@@ -344,8 +347,15 @@ impl Worker {
                 self.feed.end(true, now);
                 (self.stage, self.stage_ms) = (Stage::Read, now.ms);
             }
-            BuiltInEvent::Ours { uid } if state.api_service.is_none() && state.step == Some(Step::Serving) => {
-                note_api_service(table, storage, &uid, now);
+            BuiltInEvent::Ours { uid } if state.step == Some(Step::Serving) => {
+                if state.api_service.is_none() {
+                    note_api_service(table, storage, &uid, now);
+                }
+                if self.reads_all {
+                    // The feed lacks deletions that the event log has dropped. A check precedes each such read.
+                    // Otherwise reads in a row would leave the thread no time for checks.
+                    (self.stage, self.stage_ms) = (Stage::Read, now.ms);
+                }
             }
             BuiltInEvent::Ours { .. } => {}
             // While the APIService names no Service, the thread writes no Leases. So built-in storage lacks the
@@ -372,9 +382,10 @@ impl Worker {
                     self.reads_all = true;
                     self.begin(state);
                 }
-                // The next attempt of the stage comes before the next feed. While every write fails, the feed would
-                // otherwise leave the thread no time to check the APIService.
-                (self.stage_ms, self.feed_ms) = (now.ms + RETRY_MS, now.ms + RETRY_MS + FEED_MS);
+                // The next attempt of the stage comes before the next write of the feed. While every write fails, the
+                // feed would otherwise leave the thread no time to check the APIService. Meanwhile the feed takes in
+                // changes, before the event log drops them.
+                (self.stage_ms, self.feed_retry_ms) = (now.ms + RETRY_MS, now.ms + RETRY_MS + FEED_MS);
                 if purpose != Purpose::Feed && self.stage != Stage::Rest {
                     self.stage = Stage::Read;
                     self.reads_all |= purpose == Purpose::Read;
@@ -390,7 +401,7 @@ impl Worker {
     }
 
     /// Queues the deletion of Leases that only built-in storage has. The former active replica may have died before it
-    /// deleted such a Lease there.
+    /// deleted such a Lease there, or the event log has dropped the deletion.
     fn compare(&mut self, table: &Table, now: Now) {
         for _ in 0..COMPARED_PER_TURN {
             let Some((key, _)) = self.uncompared.pop_first() else { break };
@@ -525,15 +536,19 @@ impl Worker {
         // wall clock shows the time since the takeover.
         let has_watches = now.ms < self.watches_end_ms
             || state.since.is_some_and(|since| now.wall.0 < since.saturating_add(WATCH_SECONDS_MAX));
-        self.feed.take_in(table, has_watches.then_some(RENEWAL_MS), now);
-        if self.feed.is_behind() {
-            // The next turn reads the remaining changes. Otherwise the event log could drop changes before the feed has
-            // read them.
-            self.feed_ms = now.ms;
+        if !self.feed.is_full(table) {
+            // The feed cannot queue a deletion that the event log has dropped. A complete read finds the deleted Lease
+            // in built-in storage.
+            self.reads_all |= self.feed.take_in(table, has_watches.then_some(RENEWAL_MS), now);
+            if self.feed.is_behind() {
+                // The next turn reads the remaining changes. Otherwise the event log could drop changes before the feed
+                // has read them.
+                self.feed_ms = now.ms;
+            }
         }
         // While the worker encodes all Leases for a write, that write has older states than the feed. So it must come
         // first.
-        if self.under_way.is_some() || self.encoding.is_some() {
+        if self.under_way.is_some() || self.encoding.is_some() || now.ms < self.feed_retry_ms {
             return;
         }
         let leases = self.take_fed(table, true, now);
