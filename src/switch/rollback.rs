@@ -170,6 +170,11 @@ pub(super) async fn end_incomplete(
         Some(Phase::Hold) if seen.is_given_back() => return Ok(()),
         Some(Phase::Hold) if is_dry_run => return Err(SwitchError(TOO_LATE.to_owned())),
         Some(Phase::Hold) => return end_late(clients, &mut claim, report).await,
+        // A killed rollback may have made the APIService local without telling the replicas.
+        Some(Phase::Freeze) if !is_dry_run => {
+            tell_given_back(clients, &mut claim, report).await;
+            return Ok(());
+        }
         Some(Phase::Serve | Phase::Undo | Phase::Freeze) | None => return Ok(()),
     };
     if !is_dry_run {

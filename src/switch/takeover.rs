@@ -184,7 +184,7 @@ pub(super) async fn check_imported(
     limit: Duration,
 ) -> Result<(), SwitchError> {
     let checked = check_copies(clients, limit).await;
-    let seen = await_step(clients, claim, Phase::Import, Step::Imported, Duration::ZERO).await?;
+    let seen = await_step(clients, claim, Phase::Import, Step::Imported, SWITCH_MAX).await?;
     match checked {
         // A client has changed a Lease since the copy, and the replicas cannot import the Lease any more.
         _ if seen.step != Some(Step::Imported) => Err(SwitchError(seen.message)),

@@ -279,6 +279,14 @@ pub(super) async fn roll_back(
     if names_service(&clients.api_service().await?) != is_registered {
         return Err(SwitchError("another command is at work: try again".to_owned()));
     }
+    // An earlier rollback may have failed in `hold`, since no replica accepted the phase, although the APIService was
+    // local. While its policy lasts, built-in storage is outdated, and this command can still write the Leases.
+    let is_unheld = match &found {
+        Some(found) if seen.is_serving() && !is_registered && found.is_of_rollback => {
+            found.lasts(clients.cluster(), ENFORCED_MAX).await?
+        }
+        Some(_) | None => false,
+    };
     match seen.phase {
         Some(Phase::Serve) if seen.is_serving() && is_registered => {
             renewals::create(clients.cluster(), report).await;
@@ -291,6 +299,7 @@ pub(super) async fn roll_back(
             await_local(&clients, report).await?;
             return finish(&clients, found, report).await;
         }
+        Some(Phase::Serve) if is_unheld => {}
         Some(Phase::Hold) if is_registered => {}
         Some(Phase::Hold) => {
             // The new policy must take effect before the earlier policy ends.
@@ -319,7 +328,8 @@ pub(super) async fn roll_back(
         await_live(&clients, report).await?;
     }
     hold_signals();
-    if !is_registered {
+    let is_held = !is_registered && !is_unheld;
+    if is_held {
         // By this request, an earlier command that still runs loses its right to request phases, and so writes no more
         // Leases.
         claim.ask(&clients, Phase::Hold, Some(Step::Released)).await?;
@@ -349,7 +359,7 @@ pub(super) async fn roll_back(
         return end_late(&clients, &mut claim, report).await;
     }
     report.line("no other client writes built-in Leases");
-    let moved = give_back(&clients, &policy, is_registered.then_some(belief), &mut claim, report).await;
+    let moved = give_back(&clients, &policy, (!is_held).then_some(belief), &mut claim, report).await;
     // Another rollback may have completed before this command installed its policy. Nobody else would delete the
     // policy.
     if claim.is_lost() && Handover::seen(&clients).await?.is_given_back() {
