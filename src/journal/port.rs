@@ -156,7 +156,8 @@ pub trait Port: fmt::Debug {
     /// Returns the worker's next event, if there is one.
     fn next(&mut self) -> Option<Event>;
 
-    /// Waits until the worker has run its commands and closed the store. Afterwards the port can only be dropped.
+    /// Waits until the worker has run its commands and closed the store. Afterwards the port can only be dropped. The
+    /// default does nothing: a store in etcd needs no close.
     ///
     /// # Errors
     /// [`EngineError`] if the store was not closed cleanly. Also the error of an earlier command that has made the
