@@ -331,8 +331,8 @@ impl Entries {
     }
 
     /// Removes entries that the store has deleted: for each writer, all entries up to and including a sequence.
-    pub(super) fn forget(&mut self, truncated: &[(u64, u64)]) {
-        for (writer, last) in truncated {
+    pub(super) fn forget(&mut self, deleted: &[(u64, u64)]) {
+        for (writer, last) in deleted {
             let is_deleted = |(sequence, _): &mut (u64, Position)| *sequence <= *last;
             if let Entry::Occupied(mut entries) = self.by_writer.entry(*writer) {
                 while entries.get_mut().pop_front_if(is_deleted).is_some() {}
@@ -341,7 +341,6 @@ impl Entries {
                 }
             }
         }
-        self.release_last(truncated);
     }
 
     /// Records that the store may have deleted these entries: for each writer, all entries up to and including a
@@ -416,7 +415,7 @@ mod tests {
         let of_next_chunk = [(keys.entry(1, 5), EQUAL, at(40)), (keys.chunk(SnapshotId(2), 7), GREATER, at(29))];
         assert_eq!(compared(put(2, 8), &entries), of_next_chunk);
         assert_eq!(compared(put(3, 0), &entries), of_next_chunk[..1], "another snapshot");
-        entries.forget(&[(1, 5)]);
+        entries.release_last(&[(1, 5)]);
         assert_eq!(compared(Commit::default(), &entries), truncated);
     }
 
