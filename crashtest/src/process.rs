@@ -5,9 +5,9 @@ use coordination_apiserver::pki::CertDir;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The parts of a server's command line.
@@ -126,13 +126,24 @@ impl Server {
         Ok(self.is_taking_snapshot())
     }
 
-    /// Stops the server with SIGTERM and waits until it has ended. Returns its exit status.
-    pub(crate) fn terminate(&mut self) -> Result<ExitStatus, String> {
+    /// Stops the server with SIGTERM and waits until it has ended.
+    ///
+    /// # Errors
+    /// If the server does not end in time, or ends with another exit status than 0. Before the server serves, SIGTERM
+    /// ends the process at once, so another exit status is an error only if the server served.
+    pub(crate) fn terminate(&mut self) -> Result<(), String> {
+        let served = self.log_text().contains(SERVING_WORDS);
         signal(self.child.id(), Signal::TERM)?;
         let begun = Instant::now();
         while begun.elapsed() < TERM_MAX {
             if let Some(status) = self.child.try_wait().map_err(|e| e.to_string())? {
-                return Ok(status);
+                let is_at_once = status.signal() == Some(Signal::TERM.as_raw())
+                    || status.code() == Some(128 + Signal::TERM.as_raw());
+                return if status.success() || is_at_once && !served {
+                    Ok(())
+                } else {
+                    Err(format!("the server ended with {status} after SIGTERM: {}", self.last_lines()))
+                };
             }
             std::thread::sleep(READY_EVERY);
         }
@@ -196,5 +207,7 @@ const READY_EVERY: Duration = Duration::from_millis(1);
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Maximum time from SIGTERM until a server has ended.
 const TERM_MAX: Duration = Duration::from_secs(30);
+/// Words in the log line of a server that accepts connections. From this line on, SIGTERM stops the server gracefully.
+const SERVING_WORDS: &str = "serving cleartext HTTP";
 /// Words in the log lines about the store. A server with a store logs at least one such line when it starts.
 const STORE_WORDS: [&str; 2] = ["journal loaded", "new store"];

@@ -150,10 +150,7 @@ impl Replicas {
             }
             Fault::ReplicaStopped => {
                 if let Some(mut server) = server.take() {
-                    let status = server.terminate()?;
-                    if !status.success() {
-                        return Err(format!("a replica ended with {status} after SIGTERM"));
-                    }
+                    server.terminate()?;
                 }
                 rng.u64(0..500)
             }
