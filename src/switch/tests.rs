@@ -9,7 +9,7 @@ use super::live::{await_stores, unconfirmed};
 use super::phase::{Claim, Handover};
 use super::policy::{Installed, await_effect};
 use super::rollback::{end_incomplete, tell_given_back};
-use super::takeover::{check_imported, read_api_service, register};
+use super::takeover::{check_imported, read_api_service, register, switch};
 use super::without_etcd::{TOO_LATE, hold};
 use super::{
     AUTOMANAGED, CONFLICT, NOT_FOUND, Report, await_local, await_switch, make_local, make_local_if_registered,
@@ -192,6 +192,30 @@ fn a_command_that_loses_its_claim_after_a_conflict_does_not_replace_the_api_serv
         assert!(replaced.is_err() && claim.is_lost(), "{replaced:?}");
     });
     assert_eq!(writes.load(Ordering::SeqCst), 1, "the APIService of the other command stays");
+}
+
+/// Goal: a command does not send a complete takeover back to its last import, in which built-in storage wins. Method:
+/// the takeover of a killed command becomes complete after the start of the next command.
+#[test]
+fn a_takeover_that_has_become_complete_requests_no_phase() {
+    let wanted = read(WANTED).expect("an APIService");
+    let (registered, writes) = (json!(wanted), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&writes);
+    let server = serve(move |request| {
+        if request.contains("/apiservices/") {
+            return Some((200, registered.clone()));
+        }
+        counted.fetch_add(usize::from(request.starts_with("PUT")), Ordering::SeqCst);
+        serving("ours")
+    });
+    let mut say = |_: &str| {};
+    let switched = run(async {
+        let clients = Clients::without_tls(&server, &server);
+        let mut claim = Claim::of(&Handover { asked: "ours".to_owned(), ..Handover::default() });
+        switch(&clients, &wanted, &mut claim, &mut Report::new(&mut say)).await
+    });
+    assert_eq!(switched.map_err(|error| error.to_string()), Ok(()));
+    assert_eq!(writes.load(Ordering::SeqCst), 0);
 }
 
 #[test]
