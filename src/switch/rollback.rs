@@ -238,7 +238,10 @@ async fn write_back(
         Err(error) => error.to_string(),
     };
     if !was_serving {
-        return Err(failed("the Leases are not in built-in storage; run rollback again", why));
+        return Err(failed(
+            "the Leases are not in built-in storage; run rollback again, or roll back by hand (docs/deploy.md)",
+            why,
+        ));
     }
     match claim.insist_unless(clients, Phase::Serve, Some(Step::Serving), Handover::is_given_back).await {
         Ok(true) => Err(failed("the Leases are not in built-in storage, and this server goes on with them", why)),

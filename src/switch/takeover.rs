@@ -32,7 +32,7 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
         policy::check(clients.cluster(), Permitted::Renewals).await?;
         report.line("kube-apiserver accepts the admission policy in a dry run");
     }
-    check_no_rollback(&clients, &before).await?;
+    check_no_rollback(&clients, &before, is_registered).await?;
     if args.cluster.dry_run {
         if !is_registered {
             rehearse(&clients, &before, args.cluster.without_etcd, report).await?;

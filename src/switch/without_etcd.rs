@@ -132,18 +132,25 @@ pub(super) async fn take_over(
 }
 
 /// Checks that there is no incomplete rollback: one that has made the APIService local, but has not written all Leases
-/// to built-in storage.
+/// to built-in storage. `is_registered` is true if the APIService names a Service.
 ///
 /// # Errors
 /// If the operator must first complete the rollback.
-pub(super) async fn check_no_rollback(clients: &Clients, before: &Handover) -> Result<(), SwitchError> {
-    if before.phase != Some(Phase::Hold) || before.is_given_back() {
+pub(super) async fn check_no_rollback(
+    clients: &Clients,
+    before: &Handover,
+    is_registered: bool,
+) -> Result<(), SwitchError> {
+    // A rollback that has failed in `hold` beside a local APIService may leave the phase `serve`.
+    let is_held = before.phase == Some(Phase::Hold) && !before.is_given_back();
+    let may_be_unheld = before.is_serving() && !is_registered;
+    if !is_held && !may_be_unheld {
         return Ok(());
     }
     // After the end of the rollback's policy, clients have written to built-in storage again. Then it is too late to
     // complete the rollback.
     match policy::find(clients.cluster()).await? {
-        Some(found) if found.lasts(clients.cluster(), Duration::ZERO).await? => {
+        Some(found) if (is_held || found.is_of_rollback) && found.lasts(clients.cluster(), Duration::ZERO).await? => {
             let why = "a rollback has not written all Leases back: run rollback --without-etcd to its end first";
             Err(SwitchError(why.to_owned()))
         }
@@ -279,14 +286,11 @@ pub(super) async fn roll_back(
     if names_service(&clients.api_service().await?) != is_registered {
         return Err(SwitchError("another command is at work: try again".to_owned()));
     }
-    // An earlier rollback may have failed in `hold`, since no replica accepted the phase, although the APIService was
+    // A rollback deletes its policy at its end. So beside a local APIService, the policy shows an incomplete rollback.
+    let is_incomplete = !is_registered && found.as_ref().is_some_and(|found| found.is_of_rollback);
+    // The earlier rollback may have failed in `hold`, since no replica accepted the phase, although the APIService was
     // local. While its policy lasts, built-in storage is outdated, and this command can still write the Leases.
-    let is_unheld = match &found {
-        Some(found) if seen.is_serving() && !is_registered && found.is_of_rollback => {
-            found.lasts(clients.cluster(), ENFORCED_MAX).await?
-        }
-        Some(_) | None => false,
-    };
+    let is_unheld = is_incomplete && seen.is_serving();
     match seen.phase {
         Some(Phase::Serve) if seen.is_serving() && is_registered => {
             renewals::create(clients.cluster(), report).await;
@@ -299,9 +303,8 @@ pub(super) async fn roll_back(
             await_local(&clients, report).await?;
             return finish(&clients, found, report).await;
         }
-        Some(Phase::Serve) if is_unheld => {}
         Some(Phase::Hold) if is_registered => {}
-        Some(Phase::Hold) => {
+        phase if is_unheld || phase == Some(Phase::Hold) => {
             // The new policy must take effect before the earlier policy ends.
             let is_in_time = match &found {
                 Some(found) => found.is_of_rollback && found.lasts(clients.cluster(), ENFORCED_MAX).await?,
@@ -315,6 +318,8 @@ pub(super) async fn roll_back(
             report.line("a takeover has not come to its end; it is undone");
             return undo(&clients, &service, &mut claim, report).await;
         }
+        // The replicas have lost the Lease of the hand-over, or somebody has deleted it.
+        _ if is_incomplete => return end_late(&clients, &mut claim, report).await,
         // An operator has made the APIService local by hand, and a policy may be left behind.
         _ if !is_registered => return finish(&clients, found, report).await,
         Some(_) | None => {
@@ -324,11 +329,12 @@ pub(super) async fn roll_back(
         }
     }
     let belief = belief(&leases(&clients, "0").await?);
-    if seen.is_serving() {
+    if seen.is_serving() && is_registered {
         await_live(&clients, report).await?;
     }
     hold_signals();
-    let is_held = !is_registered && !is_unheld;
+    // Before the step `held`, a replica may not have stopped its writes yet.
+    let is_held = !is_registered && matches!(seen.step, Some(Step::Held | Step::Released));
     if is_held {
         // By this request, an earlier command that still runs loses its right to request phases, and so writes no more
         // Leases.
@@ -352,13 +358,27 @@ pub(super) async fn roll_back(
             }
             return Err(why);
         }
-        Err(why) => return Err(why),
+        Err(why) => return Err(failed(RUN_AGAIN, why)),
     };
-    if !is_registered && !policy.is_replacement {
-        // Somebody has deleted the earlier policy, on which this command relied until now.
-        return end_late(&clients, &mut claim, report).await;
+    if !is_registered {
+        // This command relied on the earlier policy until now. Somebody may have deleted that policy. Or it may have
+        // ended while this command waited for a replica.
+        let had_effect = match &found {
+            Some(found) if policy.is_replacement => {
+                let lasts = found.lasts(clients.cluster(), Duration::ZERO).await;
+                lasts.map_err(|why| failed(RUN_AGAIN, why))?
+            }
+            Some(_) | None => false,
+        };
+        if !had_effect {
+            return end_late(&clients, &mut claim, report).await;
+        }
     }
     report.line("no other client writes built-in Leases");
+    if is_unheld {
+        // This wait comes after the installation, so that the earlier policy does not end during the wait.
+        await_live(&clients, report).await.map_err(|why| failed(RUN_AGAIN, why))?;
+    }
     let moved = give_back(&clients, &policy, (!is_held).then_some(belief), &mut claim, report).await;
     // Another rollback may have completed before this command installed its policy. Nobody else would delete the
     // policy.
@@ -390,7 +410,7 @@ async fn give_back(
     // A second rollback may have replaced the policy of this command. By this command's request for the step
     // `not-ours`, the second rollback has lost its right to request phases, and so ends. So nobody needs a policy any
     // more.
-    remove_policy(clients).await?;
+    remove_policy(clients).await.map_err(|why| failed(RUN_AGAIN, why))?;
     let frozen_ms = begun.elapsed().as_millis();
     // The shield keeps nodes from being marked as not ready. If the write of their renewals fails, the shield stays
     // until its end, or until another run deletes it.
@@ -403,7 +423,7 @@ async fn give_back(
 /// Message for the operator if a rollback was not completed while its policy had effect.
 pub(super) const TOO_LATE: &str = "an earlier rollback was not complete when its admission policy ended or was \
                                    deleted: the Leases that it had not written back are as they were at the takeover";
-/// Message for the operator if a rollback fails after the replicas have stopped all writes.
+/// Message for the operator if a rollback fails while the replicas or its policy refuse the writes of clients.
 const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
 
 /// Returns the time that a holder may act as the leader after its last renewal: the longest duration of a lock, within
@@ -525,7 +545,7 @@ async fn make_all_local(
     let reserved = WRITE_TIME + RERUN_TIME;
     loop {
         policy.check()?;
-        claim.check(clients).await?;
+        claim.check_if_known(clients).await?;
         let given = async {
             if !policy.is_kept(clients.cluster()).await? {
                 return Ok(false);

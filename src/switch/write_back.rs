@@ -75,7 +75,11 @@ pub(super) async fn write_back(
         let planned = plan(clients, ours, policy).await;
         // Each `Replace` and `Delete` names the `resourceVersion` that its Lease has in the list. So if another command
         // begins now, these writes change no later state of a Lease.
-        claim.check(clients).await?;
+        let planned = match claim.check(clients).await {
+            Err(lost) if claim.is_lost() => return Err(lost),
+            // The only replica may be restarting. So the next round checks again.
+            checked => checked.and(planned),
+        };
         let (done, unwritten, has_deletions) = match planned {
             Ok(Some(Plan { groups, .. })) => {
                 let (done, unwritten) = carry_out_in_time(clients, &groups, round, policy).await;
