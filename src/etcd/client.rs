@@ -40,7 +40,14 @@ pub(super) struct Client {
     known: Cell<Option<Header>>,
     /// Reason why the last unanswered attempt failed, or why the last watch ended.
     last_failure: RefCell<String>,
+    /// Whether this client logs a warning if etcd does not answer.
+    warns: bool,
+    warnings: RefCell<ReasonLog>,
 }
+
+/// The last warning that etcd does not answer: its time and reason; `None` while etcd is reachable.
+#[derive(Debug, Default)]
+struct ReasonLog(Option<(Instant, String)>);
 
 #[derive(Debug)]
 struct Members {
@@ -87,8 +94,25 @@ const COPY_AFTER: Duration = Duration::from_millis(180);
 /// Pause after a request's first attempt. The pause doubles with each further attempt, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Minimum interval between warnings that etcd does not answer for different reasons.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 /// Maximum size of an answer, in bytes. The largest answers are a page of entries and a page of built-in Leases.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+impl ReasonLog {
+    /// Whether a warning with this reason is due; if so, records the reason. The first reason is due at once. A
+    /// different reason is due a minute after the last warning.
+    fn is_due(&mut self, reason: &str, now: Instant) -> bool {
+        let is_due = match &self.0 {
+            Some((at, told)) => told != reason && now.duration_since(*at) >= TELL_EVERY,
+            None => true,
+        };
+        if is_due {
+            self.0 = Some((now, reason.to_owned()));
+        }
+        is_due
+    }
+}
 
 impl Client {
     /// Creates a client that is not connected yet. Must be called in a task of a runtime.
@@ -99,8 +123,13 @@ impl Client {
         let pem = config.read_pem()?;
         let channels = config.channels(&pem)?;
         let members = RefCell::new(Members { pem, channels });
-        let last_failure = RefCell::default();
-        Ok(Self { config, members, current: Cell::new(0), known: Cell::new(None), last_failure })
+        let (last_failure, warnings) = Default::default();
+        Ok(Self { config, members, current: Cell::new(0), known: Cell::new(None), last_failure, warns: true, warnings })
+    }
+
+    /// Makes the client log no warning if etcd does not answer. For a caller that logs each failed request itself.
+    pub(super) fn without_warnings(self) -> Self {
+        Self { warns: false, ..self }
     }
 
     /// Returns the reason why the last unanswered attempt failed, or why the last watch ended.
@@ -111,6 +140,20 @@ impl Client {
     /// Records the reason of a failure for [`Client::last_failure`].
     pub(super) fn note_failure(&self, reason: String) {
         *self.last_failure.borrow_mut() = reason;
+    }
+
+    /// Logs a warning that etcd does not answer, with the reason of the last failure. Does nothing if another request
+    /// of this client has caused the warning already, or after [`Client::without_warnings`].
+    pub(super) fn warn_unanswered(&self) {
+        let reason = self.last_failure();
+        if self.warns && self.warnings.borrow_mut().is_due(&reason, Instant::now()) {
+            tracing::warn!(store = self.config.store(), reason, "etcd has not answered for two seconds; trying again");
+        }
+    }
+
+    /// Records that etcd is reachable. So the next call of [`Client::warn_unanswered`] logs a warning at once.
+    pub(super) fn note_reachable(&self) {
+        self.warnings.replace(ReasonLog::default());
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -223,8 +266,8 @@ impl Client {
         self.take_up_files();
     }
 
-    /// Repeats a request until etcd gives a definite answer, within [`Config::patience`]. Logs one warning if etcd does
-    /// not answer for long.
+    /// Repeats a request until etcd gives a definite answer, within [`Config::patience`]. Logs at most one warning if
+    /// etcd does not answer for long.
     async fn ask<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         &self,
         request: &Q,
@@ -239,8 +282,7 @@ impl Client {
                     tracing::debug!(%status, "etcd has not answered");
                     if !is_told && begun.elapsed() > UNREACHABLE_AFTER {
                         is_told = true;
-                        let (store, reason) = (self.config.store(), in_few_words(&status));
-                        tracing::warn!(store, reason, "etcd does not answer; trying again");
+                        self.warn_unanswered();
                     }
                     self.pause(attempt).await;
                 }
@@ -475,6 +517,7 @@ pub(super) mod tests {
     use super::*;
     use crate::etcd::background::LocalRuntime;
     use crate::etcd::transaction::get;
+    use futures_util::future::join_all;
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::thread::{self, JoinHandle};
@@ -499,7 +542,7 @@ pub(super) mod tests {
     }
 
     /// Returns the frames of an answer with one message: the header fields, the message, and the gRPC status 0.
-    fn answer(stream: [u8; 4], message: &[u8]) -> Vec<u8> {
+    pub(crate) fn answer(stream: [u8; 4], message: &[u8]) -> Vec<u8> {
         let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
         let fields = frame(HEADERS, 4, stream, b"\x88\x0f\x10\x10application/grpc");
         let data = frame(DATA, 0, stream, &[&[0][..], &length, message].concat());
@@ -614,6 +657,37 @@ pub(super) mod tests {
         assert!(reason.contains("failed to decode"), "{reason}");
         drop(runtime);
         assert_eq!(thread.join().expect("the copies are counted"), 0);
+    }
+
+    #[test]
+    fn a_new_reason_is_logged_at_most_once_a_minute() {
+        let (mut log, begun) = (ReasonLog::default(), Instant::now());
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        assert!(log.is_due("connection refused", after(0)));
+        assert!(!log.is_due("connection refused", after(600)));
+        assert!(log.is_due("certificate expired", after(600)));
+        assert!(!log.is_due("connection refused", after(659)));
+        assert!(log.is_due("connection refused", after(660)));
+    }
+
+    /// Goal: an unanswered request causes one warning, and none of a client whose caller logs each failure. Method: the
+    /// requests fail two seconds after the warning is due.
+    #[test]
+    fn an_unanswered_request_causes_one_warning() {
+        let endpoints = vec!["http://127.0.0.1:1".to_owned()];
+        let config = Config { endpoints, patience: Some(2 * UNREACHABLE_AFTER), ..Config::default() };
+        let runtime = LocalRuntime::new().expect("a runtime");
+        runtime.block_on(async {
+            let client = || Client::new(config.clone()).expect("a client");
+            let (loud, quiet) = (client(), client().without_warnings());
+            for answer in join_all([&loud, &quiet].map(|client| client.range(RangeRequest::default()))).await {
+                assert!(matches!(answer, Err(Failure::Unknown(_))), "{answer:?}");
+            }
+            let warned = loud.warnings.borrow().0.clone();
+            assert!(warned.is_some() && quiet.warnings.borrow().0.is_none(), "{loud:?} {quiet:?}");
+            loud.warn_unanswered();
+            assert_eq!(loud.warnings.borrow().0, warned, "the same cause is logged once");
+        });
     }
 
     #[test]

@@ -38,15 +38,10 @@ pub(super) struct SharedState {
     /// For each kind of request, the time since which a request of this kind waits for etcd; `None` if none waits.
     waits: [Cell<Option<Instant>>; 3],
     is_reachable: Cell<bool>,
-    reasons: RefCell<ReasonLog>,
     /// Whether the thread must end: the event loop takes no more events, or got an error after which the store is
     /// unusable.
     pub(super) is_over: Cell<bool>,
 }
-
-/// The last log line about an unreachable etcd: its time and reason; `None` while etcd is reachable.
-#[derive(Debug, Default)]
-struct ReasonLog(Option<(Instant, String)>);
 
 /// A kind of request to etcd whose waiting time is measured.
 #[derive(Clone, Copy, Debug)]
@@ -61,24 +56,6 @@ pub(super) enum Wait {
 
 /// Time without an answer to a request after which etcd counts as unreachable.
 pub(super) const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
-
-/// Minimum interval between log lines about different reasons why etcd is unreachable.
-const TELL_EVERY: Duration = Duration::from_secs(60);
-
-impl ReasonLog {
-    /// Whether a log line about this reason is due; if so, records the reason. The first reason is due at once. A
-    /// different reason is due a minute after the last log line.
-    fn is_due(&mut self, reason: &str, now: Instant) -> bool {
-        let is_due = match &self.0 {
-            Some((at, told)) => told != reason && now.duration_since(*at) >= TELL_EVERY,
-            None => true,
-        };
-        if is_due {
-            self.0 = Some((now, reason.to_owned()));
-        }
-        is_due
-    }
-}
 
 impl SharedState {
     pub(super) fn new(client: Client, events: UpdateSender<Event>) -> Self {
@@ -98,7 +75,6 @@ impl SharedState {
             held: RefCell::default(),
             waits: [const { Cell::new(None) }; 3],
             is_reachable: Cell::new(true),
-            reasons: RefCell::default(),
             is_over: Cell::new(false),
         }
     }
@@ -149,12 +125,9 @@ impl SharedState {
             |since: &Cell<Option<Instant>>| since.get().is_some_and(|since| since.elapsed() > UNREACHABLE_AFTER);
         let is_reachable = !self.waits.iter().any(is_late);
         if is_reachable {
-            self.reasons.replace(ReasonLog::default());
+            self.client.note_reachable();
         } else {
-            let reason = self.client.last_failure();
-            if self.reasons.borrow_mut().is_due(&reason, Instant::now()) {
-                tracing::warn!(reason, "etcd has not answered for two seconds");
-            }
+            self.client.warn_unanswered();
         }
         if self.is_reachable.replace(is_reachable) != is_reachable {
             self.say(Event::Reachable(is_reachable));
@@ -212,21 +185,5 @@ impl SharedState {
 
     pub(super) fn note_manifest(&self, revision: u64) {
         self.manifest_revision.set(self.manifest_revision.get().max(revision));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_new_reason_is_logged_at_most_once_a_minute() {
-        let (mut log, begun) = (ReasonLog::default(), Instant::now());
-        let after = |seconds| begun + Duration::from_secs(seconds);
-        assert!(log.is_due("connection refused", after(0)));
-        assert!(!log.is_due("connection refused", after(600)));
-        assert!(log.is_due("certificate expired", after(600)));
-        assert!(!log.is_due("connection refused", after(659)));
-        assert!(log.is_due("connection refused", after(660)));
     }
 }

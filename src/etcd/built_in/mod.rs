@@ -173,13 +173,17 @@ async fn serve(
     is_canceled: Arc<AtomicBool>,
     say: impl Fn(BuiltInEvent) -> bool,
 ) {
-    let open = || Client::new(config.clone()).map(|client| BuiltInStorage::new(client, Arc::clone(&is_canceled)));
+    let open = || {
+        // The event loop logs each failed command. The journal's client of the same etcd may log a warning too.
+        let client = Client::new(config.clone())?.without_warnings();
+        Ok::<_, EngineError>(BuiltInStorage::new(client, Arc::clone(&is_canceled)))
+    };
     let mut storage = open();
     while let Some(command) = commands.recv().await {
         let event = match &mut storage {
-            Ok(known) => match timeout(COMMAND_TIMEOUT, known.execute(command)).await {
-                Ok(Ok(event)) => event,
-                Ok(Err(failure)) => {
+            Ok(known) => match known.execute(command).await {
+                Ok(event) => event,
+                Err(failure) => {
                     // After [`Failure::Lost`], for example because etcd was restored from a backup, everything that
                     // this process knows about built-in storage is discarded.
                     let is_lost = matches!(failure, Failure::Lost(_));
