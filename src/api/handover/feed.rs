@@ -104,6 +104,11 @@ impl Feed {
         self.due.len() > table.len() + DELETED_MAX
     }
 
+    /// Whether the queue has at least half of the deleted Leases that make it full.
+    pub(super) fn is_half_full(&self, table: &Table) -> bool {
+        self.due.len() >= table.len() + DELETED_MAX / 2
+    }
+
     /// Whether the last call of [`Feed::take_in`] has left changes for the next call.
     pub(super) fn is_behind(&self) -> bool {
         self.is_behind

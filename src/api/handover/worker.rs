@@ -101,6 +101,9 @@ pub(super) struct Worker {
     feed_ms: u64,
     /// Time before which the feed writes nothing, in ms: some time after a failed command.
     feed_retry_ms: u64,
+    /// Whether the last command was a write of the feed, and the feed has skipped no write since. A stage that is due
+    /// then sends its command before the next write of the feed.
+    has_fed: bool,
     /// Time, by the monotonic clock, by which every watch from before the takeover has ended, in ms; 0 if this worker
     /// has seen no takeover.
     watches_end_ms: u64,
@@ -164,6 +167,7 @@ impl Worker {
             stage_ms: 0,
             feed_ms: 0,
             feed_retry_ms: 0,
+            has_fed: false,
             watches_end_ms: 0,
             is_working: false,
             errors: 0,
@@ -177,7 +181,15 @@ impl Worker {
 
     /// Returns the time of the worker's next work, in ms. Returns `None` if another replica's worker is active.
     pub(super) fn due_ms(&self) -> Option<u64> {
-        self.is_working.then(|| self.stage_ms.min(self.feed_ms))
+        // The end of the feed's write wakes the event loop. So the stage needs no timer while it waits for that end.
+        let stage_ms = if self.waits_for_feed() { u64::MAX } else { self.stage_ms };
+        self.is_working.then(|| stage_ms.min(self.feed_ms))
+    }
+
+    /// Whether the next command of the stage must wait for the end of the feed's current write.
+    fn waits_for_feed(&self) -> bool {
+        let is_feeding = self.under_way.is_some_and(|under_way| under_way.purpose == Purpose::Feed);
+        is_feeding && matches!(self.stage, Stage::Read | Stage::Rest)
     }
 
     /// Continues the work in a phase. `is_confirmed` is true once every replica has confirmed the phase.
@@ -213,7 +225,10 @@ impl Worker {
         if self.stage == Stage::Publish && self.round.round <= state.progress.round {
             (self.stage, self.stage_ms) = (Stage::Read, now.ms + self.pause_ms(state, now));
         }
-        while self.stage_ms <= now.ms || matches!(self.stage, Stage::TakeIn | Stage::Write | Stage::Publish) {
+        // A stage that waits for the feed keeps its time. So it stays due, and comes before the feed's next write.
+        while !self.waits_for_feed()
+            && (self.stage_ms <= now.ms || matches!(self.stage, Stage::TakeIn | Stage::Write | Stage::Publish))
+        {
             let before = self.stage;
             self.go_on(state, is_confirmed, table, storage, now);
             self.stage_ms = now.ms + self.pause_ms(state, now);
@@ -229,8 +244,6 @@ impl Worker {
         match self.stage {
             Stage::TakeIn if self.imports.is_runnable() || !self.uncompared.is_empty() => 0,
             Stage::Write if self.under_way.is_none() && (self.encoding.is_some() || self.feed.is_filling()) => 0,
-            // The next check of the APIService waits only until the current write ends, so the pause is short.
-            Stage::Rest if self.under_way.is_some_and(|under_way| under_way.purpose == Purpose::Feed) => READ_MS,
             Stage::Rest => REST_MS,
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish if is_left => READ_LATER_MS,
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Publish => READ_MS,
@@ -252,7 +265,7 @@ impl Worker {
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import) || state.step == Some(Step::Serving);
         self.is_working = true;
         self.imports.retry_refused();
-        self.discard();
+        self.discard(state.phase != Some(Phase::Freeze));
         (self.stage_ms, self.feed_ms, self.feed_retry_ms) = (0, 0, 0);
     }
 
@@ -260,7 +273,7 @@ impl Worker {
     pub(super) fn stand_by(&mut self) {
         self.is_working = false;
         self.imports = Imports::default();
-        self.discard();
+        self.discard(true);
         // Discards a result that has already arrived. It would be outdated when this replica's worker is active again.
         while self.port.next().is_some() {
             self.under_way = None;
@@ -268,12 +281,17 @@ impl Worker {
     }
 
     /// Makes the command under way stale. Discards all Leases that wait for their comparison or for their write to
-    /// built-in storage. A write under way ends early: the next command must not wait until the thread has written
-    /// Leases that the new phase writes again.
-    fn discard(&mut self) {
+    /// built-in storage. The command under way ends early: the next command must not wait until the thread has read or
+    /// written Leases that the new phase reads or writes again.
+    ///
+    /// If `ends_read` is false, a read does not end early. After a part of a complete read, the thread would have to
+    /// read all Leases again, and the phase `freeze` has no time for that.
+    fn discard(&mut self, ends_read: bool) {
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
-            self.port.cancel();
+            if under_way.purpose != Purpose::Read || ends_read {
+                self.port.cancel();
+            }
         }
         self.uncompared = ReadLeases::new();
         self.encoding = None;
@@ -284,6 +302,7 @@ impl Worker {
         debug_assert!(self.under_way.is_none(), "the thread has a command");
         debug_assert!(self.encoding.is_none(), "a later write could precede the write of all Leases");
         self.under_way = Some(UnderWay { purpose, is_stale: false });
+        self.has_fed = purpose == Purpose::Feed;
         self.port.send(command);
     }
 
@@ -300,7 +319,11 @@ impl Worker {
                 self.round = Progress { round: state.progress.round + 1, ..state.progress };
                 self.send(Purpose::Read, BuiltInCommand::Read { is_complete });
             }
-            Stage::TakeIn if self.imports.is_empty() && self.uncompared.is_empty() => {
+            // While writes to built-in storage fail, the feed may have no room for long. The checks of the APIService
+            // continue meanwhile, and `compare` continues once the feed has room.
+            Stage::TakeIn
+                if self.imports.is_empty() && (self.uncompared.is_empty() || self.feed.is_half_full(table)) =>
+            {
                 self.after_read(state, table, storage, now);
             }
             Stage::Write if is_idle && self.is_round(state) => self.write_renewals(state, table, now),
@@ -351,7 +374,7 @@ impl Worker {
                 if state.api_service.is_none() {
                     note_api_service(table, storage, &uid, now);
                 }
-                if self.reads_all {
+                if self.reads_all && self.uncompared.is_empty() {
                     // The feed lacks deletions that the event log has dropped. A check precedes each such read.
                     // Otherwise reads in a row would leave the thread no time for checks.
                     (self.stage, self.stage_ms) = (Stage::Read, now.ms);
@@ -366,7 +389,7 @@ impl Worker {
             }
             BuiltInEvent::NotOurs => {
                 self.rest(now);
-                self.discard();
+                self.discard(true);
                 let is_taken_away = state.phase == Some(Phase::Serve);
                 let why = if is_taken_away { TAKEN_AWAY } else { "the APIService is local or was deleted" };
                 say(table, storage, Some(Step::NotOurs), why, now);
@@ -401,9 +424,13 @@ impl Worker {
     }
 
     /// Queues the deletion of Leases that only built-in storage has. The former active replica may have died before it
-    /// deleted such a Lease there, or the event log has dropped the deletion.
+    /// deleted such a Lease there, or the event log has dropped the deletion. While the feed is half full, queues
+    /// nothing: the other half is for the deletions that clients make.
     fn compare(&mut self, table: &Table, now: Now) {
         for _ in 0..COMPARED_PER_TURN {
+            if self.feed.is_half_full(table) {
+                break;
+            }
             let Some((key, _)) = self.uncompared.pop_first() else { break };
             if let Some((namespace, name)) = key.split_once('/')
                 && table.find(namespace, name).is_none()
@@ -549,6 +576,12 @@ impl Worker {
         // While the worker encodes all Leases for a write, that write has older states than the feed. So it must come
         // first.
         if self.under_way.is_some() || self.encoding.is_some() || now.ms < self.feed_retry_ms {
+            return;
+        }
+        // Under constant load, each turn has Leases to write. So the feed skips one turn if it wrote last and the stage
+        // is due. Otherwise the thread would have no time for checks of the APIService and for reads.
+        let is_stage_due = self.stage_ms <= now.ms && matches!(self.stage, Stage::Read | Stage::Rest);
+        if is_stage_due && std::mem::take(&mut self.has_fed) {
             return;
         }
         let leases = self.take_fed(table, true, now);

@@ -202,6 +202,19 @@ fn a_new_phase_ends_a_write_under_way() {
     assert_eq!(written(rig.turn(1_000)), [Wanted { key: "n/deleted".to_owned(), value: None }]);
 }
 
+/// Goal: a new phase does not wait for the end of a long read, except the phase `freeze`, which can use what was read.
+#[test]
+fn a_new_phase_ends_a_read_under_way() {
+    for (phase, ends) in [(Phase::Undo, true), (Phase::Freeze, false)] {
+        let mut rig = Rig::new(1);
+        rig.ask_for(Phase::Import, None);
+        assert_eq!(rig.turn(0), READ_ALL);
+        rig.ask_for(phase, None);
+        assert_eq!(rig.turn(1), None);
+        assert_eq!(rig.worker.port.is_canceled(), ends, "{phase}");
+    }
+}
+
 /// Goal: a Lease that cannot be imported delays the last step of a phase, but not the renewals of other Leases.
 #[test]
 fn rounds_continue_while_a_lease_cannot_be_imported() {
@@ -409,6 +422,66 @@ fn a_check_waits_only_for_the_end_of_a_write() {
     assert_eq!(written(rig.turn(1_000)).len(), 1, "the feed");
     rig.answer_written();
     assert_eq!(rig.turn(50), LOOK);
+}
+
+/// Goal: the check of the APIService comes about every second, although the feed always has a Lease to write. Method: a
+/// client creates a Lease before each turn, and each write of the feed takes 300 ms.
+#[test]
+fn checks_come_between_slow_writes_under_constant_load() {
+    let mut rig = Rig::serving();
+    let (mut checks, mut writes) = (0, 0);
+    for number in 0..40 {
+        rig.table.create(Lease::named("n", &format!("new{number}")));
+        match rig.turn(300) {
+            Some(BuiltInCommand::Look { .. }) => {
+                checks += 1;
+                rig.answer(BuiltInEvent::Ours { uid: "one".to_owned() });
+            }
+            command => {
+                writes += usize::from(!written(command).is_empty());
+                rig.answer_written();
+            }
+        }
+    }
+    assert!((8..=12).contains(&checks), "{checks} checks in 12 s");
+    assert_eq!(checks + writes, 40, "the thread is never idle");
+}
+
+/// Goal: deleted Leases that a complete read finds take limited memory in the feed, and checks of the APIService
+/// continue meanwhile. The server later deletes all these Leases. Method: built-in storage has 30,000 Leases that the
+/// table lacks. The feed's first write gets no answer for a time.
+#[test]
+fn a_complete_read_fills_only_half_of_the_feed() {
+    const UNKNOWN: usize = 30_000;
+    let mut rig = Rig::new(0);
+    rig.ask_for(Phase::Serve, Some(Step::Serving));
+    assert_eq!(rig.turn(0), READ_ALL);
+    let stored = |number: usize| (format!("n/u{number}"), Some(StoredLease { revision: 42, value: Vec::new() }));
+    rig.answer(BuiltInEvent::Read { leases: (0..UNKNOWN).map(stored).collect(), is_complete: true });
+    let mut deleted: Vec<_> = written(rig.turn(1_000)).into_iter().map(|lease| lease.key).collect();
+    let mut turns = 1;
+    while rig.worker.due_ms() == Some(rig.now_ms) {
+        assert_eq!(rig.turn(1), None, "the write has no answer yet");
+        turns += 1;
+        assert!(turns < 10, "the feed takes all Leases at once");
+    }
+    rig.answer_written();
+    let mut checks = 0;
+    for _ in 0..60 {
+        match rig.turn(1_000) {
+            Some(BuiltInCommand::Look { .. }) => {
+                checks += 1;
+                rig.answer(BuiltInEvent::Ours { uid: "one".to_owned() });
+            }
+            None => {}
+            command => {
+                deleted.extend(written(command).into_iter().map(|lease| lease.key));
+                rig.answer_written();
+            }
+        }
+    }
+    assert_eq!(deleted.len(), UNKNOWN);
+    assert!(checks > 10, "{checks}");
 }
 
 #[test]

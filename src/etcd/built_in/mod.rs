@@ -11,6 +11,10 @@
 //! last saw the Lease. The APIService must be unchanged since this process saw that it names a Service and has the
 //! expected UID. So while the APIService is local, this process writes nothing, however long it was paused. Once the
 //! expected UID is known, this process also writes nothing after a deletion of the APIService.
+//!
+//! A creation can only require that the Lease does not exist. So a late creation also succeeds if another replica has
+//! created and deleted the Lease in between. The next replica that begins to copy deletes such a Lease
+//! (`api::handover::worker`).
 
 mod fence;
 mod storage;
@@ -27,10 +31,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use storage::BuiltInStorage;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::timeout;
 
-/// Timeout of a command to built-in storage.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time without an answer of etcd after which a read request is not repeated. With its last attempt, the request fails
+/// within 30 s: `takeover` waits longer for the reason (`switch::SILENT_MAX`). A command has no timeout of its own: a
+/// complete read of many Leases from a slow etcd may take minutes, one request for each page.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The wanted state of a Lease in built-in storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +111,7 @@ pub enum BuiltInEvent {
 pub struct BuiltInPort {
     commands: UnboundedSender<BuiltInCommand>,
     events: Updates<BuiltInEvent>,
-    /// Whether the thread must end its current write.
+    /// Whether the thread must end its current read or write of Leases.
     is_canceled: Arc<AtomicBool>,
     /// The thread that reads and writes built-in storage. A write in flight may take effect after this port is dropped,
     /// but only if both of its comparisons hold.
@@ -124,6 +129,7 @@ impl BuiltInPort {
         let (sender, events) = updates::queue(waker);
         let is_canceled = Arc::<AtomicBool>::default();
         let of_thread = Arc::clone(&is_canceled);
+        let config = Config { patience: Some(PATIENCE), ..config };
         let serve = move || serve(config, received, of_thread, move |event| sender.send(event));
         Ok(Self { commands, events, is_canceled, _thread: Background::start("built-in", serve)? })
     }
@@ -135,8 +141,9 @@ impl BuiltInPort {
         _ = self.commands.send(command);
     }
 
-    /// Ends the current command early, if the command is a write. The thread completes the transactions in flight, and
-    /// writes no further Leases. The answer is then [`BuiltInEvent::Failed`].
+    /// Ends the current command early, if it reads or writes Leases. The thread waits for the requests in flight. It
+    /// repeats no write, and neither reads nor writes further Leases. The answer is then [`BuiltInEvent::Failed`]. The
+    /// next read returns what an unfinished read would have returned.
     pub fn cancel(&self) {
         self.is_canceled.store(true, Ordering::Relaxed);
     }
@@ -193,7 +200,6 @@ async fn serve(
                     }
                     event
                 }
-                Err(_) => BuiltInEvent::Failed { why: format!("no answer from {}", config.store()), is_lost: false },
             },
             Err(error) => BuiltInEvent::Failed { why: error.to_string(), is_lost: false },
         };

@@ -41,7 +41,8 @@ pub(super) struct BuiltInStorage {
     /// Whether `seen` contains an encrypted Lease. While this value is true, this process writes no Lease. So only a
     /// read changes the value.
     has_encrypted: bool,
-    /// Whether the current write must end before its next transactions.
+    /// Whether the current command must end: a read before its next page, and a write before it sends or repeats a
+    /// transaction.
     is_canceled: Arc<AtomicBool>,
 }
 
@@ -171,6 +172,7 @@ impl BuiltInStorage {
         };
         let mut found = Vec::new();
         loop {
+            self.check_canceled()?;
             let page = match self.client.range(request.clone()).await {
                 Err(Failure::TooLong(_)) if request.limit > 1 => {
                     request.limit /= 2;
@@ -221,7 +223,6 @@ impl BuiltInStorage {
         let mut overtaken = Vec::new();
         let mut rest = wanted.as_slice();
         while !rest.is_empty() {
-            self.check_canceled()?;
             let mut batches = Vec::new();
             while !rest.is_empty() && batches.len() < BATCHES_AT_ONCE {
                 let (batch, behind) = rest.split_at(batch_len(rest));
@@ -241,7 +242,6 @@ impl BuiltInStorage {
                     Done::Written { .. } => {}
                     Done::Overtaken => {
                         for lease in batch {
-                            self.check_canceled()?;
                             match self.commit_one(lease).await? {
                                 Done::Written { .. } => {}
                                 Done::Overtaken => overtaken.push(lease.key.clone()),
@@ -256,10 +256,10 @@ impl BuiltInStorage {
         Ok(BuiltInEvent::Written { overtaken })
     }
 
-    /// Checks that the current write is not canceled.
+    /// Checks that the current command is not canceled.
     fn check_canceled(&self) -> Result<(), Failure> {
         match self.is_canceled.load(Ordering::Relaxed) {
-            true => Err(Failure::Refused(Status::cancelled("the worker needs this write no more"))),
+            true => Err(Failure::Refused(Status::cancelled("the worker needs this command no more"))),
             false => Ok(()),
         }
     }
@@ -293,6 +293,7 @@ impl BuiltInStorage {
         let Some(fence) = self.fence.compare() else { return Ok(Done::NotOurs) };
         let request = self.transaction(fence, leases);
         for attempt in 0..ATTEMPTS_MAX {
+            self.check_canceled()?;
             match self.client.txn(&request, attempt).await {
                 Ok(answer) if answer.succeeded => {
                     let revision = answer.header.map_or(0, |header| header.revision);
@@ -363,6 +364,54 @@ fn batch_len(leases: &[Wanted]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd::background::LocalRuntime;
+    use crate::etcd::client::tests::{DATA, answer, serve_frames};
+    use crate::etcd::config::Config;
+    use crate::etcd::messages::{Header, RangeResponse};
+    use prost::Message;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
+
+    /// Goal: a canceled read of many pages ends after the page in flight. Method: the read is canceled while a fake
+    /// member of etcd answers page 2 of 4.
+    #[test]
+    fn a_canceled_read_ends_after_the_page_in_flight() {
+        const PAGES: usize = 4;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let is_canceled = Arc::<AtomicBool>::default();
+        let of_member = Arc::clone(&is_canceled);
+        let member = thread::spawn(move || {
+            let (connection, _) = listener.accept().expect("a connection");
+            let mut pages = 0;
+            let end = serve_frames(connection, |kind, _, stream, payload| {
+                if kind != DATA || payload.is_empty() {
+                    return Vec::new();
+                }
+                pages += 1;
+                of_member.store(pages == 2, Ordering::Relaxed);
+                let key = format!("/registry/leases/n/{pages}").into_bytes();
+                let page = RangeResponse {
+                    header: Some(Header { revision: 7, ..Header::default() }),
+                    kvs: vec![KeyValue { key, mod_revision: 5, ..KeyValue::default() }],
+                    more: pages < PAGES,
+                    ..RangeResponse::default()
+                };
+                answer(stream, &page.encode_to_vec())
+            });
+            end.expect_err("the client closes the connection");
+            pages
+        });
+        let runtime = LocalRuntime::new().expect("a runtime");
+        let config = Config { endpoints: vec![url], prefix: "/registry".to_owned(), ..Config::default() };
+        let read = runtime.block_on(async {
+            let client = Client::new(config).expect("a client");
+            BuiltInStorage::new(client, is_canceled).read(true).await
+        });
+        assert!(matches!(read, Err(Failure::Refused(_))), "{read:?}");
+        drop(runtime);
+        assert_eq!(member.join().expect("the pages are counted"), 2);
+    }
 
     #[test]
     fn a_lease_with_an_earlier_revision_than_seen_went_back() {
