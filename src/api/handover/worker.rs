@@ -460,7 +460,9 @@ impl Worker {
     /// cannot be imported delays this step, but not the renewals of other Leases.
     fn is_round(&self, state: &HandoverState) -> bool {
         let is_delayed = !self.is_read_confirmed || self.imports.refusal().is_some();
-        may_only_renew(state) && (state.step == Some(Step::Imported) || is_delayed)
+        // In the phase `import`, only a round writes. The journal may apply the removal of the step during the write.
+        let is_write = state.phase == Some(Phase::Import) && self.stage == Stage::Write;
+        may_only_renew(state) && (state.step == Some(Step::Imported) || is_delayed || is_write)
     }
 
     /// Writes the renewals that built-in storage lacks. The caller has imported every change that the last read

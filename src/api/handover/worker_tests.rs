@@ -263,6 +263,21 @@ fn the_step_imported_ends_while_a_lease_cannot_be_imported() {
     assert_eq!(rig.annotation(STEP).as_deref(), Some("imported"));
 }
 
+/// Goal: a round that has begun in the step `imported` ends, even if the step is removed during its write. Method: the
+/// journal applies late that a Lease could not be imported, when the Lease is deleted already.
+#[test]
+fn a_round_ends_although_the_step_imported_is_removed_during_its_write() {
+    let mut rig = Rig::new(1);
+    rig.ask_for(Phase::Import, Some(Step::Imported));
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: false });
+    assert_eq!(written(rig.turn(1)).len(), 1, "the Lease that only the table has");
+    rig.state.step = None;
+    rig.answer_written();
+    assert_eq!(rig.turn(1), None);
+    assert!(rig.table.find(NAMESPACE, PROGRESS_NAME).is_some(), "the round is complete");
+}
+
 /// Goal: built-in storage gets the newest state of a Lease that changes while the worker encodes all Leases for a
 /// write. The worker must feed the change after that write. Method: the step `serving` begins before the write, as if
 /// the journal applied an earlier report of the step late.
