@@ -100,12 +100,13 @@ impl Credentials {
         }
     }
 
-    /// Returns the time at which the peer's certificates must be evaluated again, such as their expiry.
+    /// Returns the time at which the peer's certificates must be evaluated again, such as their expiry; `None` in
+    /// cleartext, and before the first evaluation.
     #[must_use]
-    pub fn proven_until(&self) -> Time {
+    pub fn proven_until(&self) -> Option<Time> {
         match &self.kind {
-            Kind::Insecure | Kind::Unproven => Time(i64::MAX),
-            Kind::Proven { proof, .. } => proof.until,
+            Kind::Insecure | Kind::Unproven => None,
+            Kind::Proven { proof, .. } => Some(proof.until),
         }
     }
 

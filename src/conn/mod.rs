@@ -131,9 +131,10 @@ impl Conn {
         self.credentials.is_anonymous()
     }
 
-    /// Returns the time at which the peer's certificates must be evaluated again.
+    /// Returns the time at which the peer's certificates must be evaluated again; `None` in cleartext, and before their
+    /// first evaluation.
     #[must_use]
-    pub(crate) fn proven_until(&self) -> Time {
+    pub(crate) fn proven_until(&self) -> Option<Time> {
         self.credentials.proven_until()
     }
 

@@ -87,9 +87,14 @@ impl Connections {
         if is_anonymous && !std::mem::replace(&mut entry.is_listed, true) {
             self.anonymous.push_back(token);
         }
-        if !is_anonymous && now.wall < until && self.first_expiry.is_none_or(|first| until < first) {
-            self.first_expiry = Some(until);
-        }
+        let until = until.filter(|until| !is_anonymous && now.wall < *until);
+        self.first_expiry = self.first_expiry.into_iter().chain(until).min();
+    }
+
+    /// Returns the time at which the certificate of a peer may next expire, in ms; `None` if no expiry is noted.
+    pub(super) fn expiry_ms(&self, now: Now) -> Option<u64> {
+        let left_seconds = self.first_expiry?.0.saturating_sub(now.wall.0).max(0).unsigned_abs();
+        Some(now.ms.saturating_add(left_seconds.saturating_mul(1_000)))
     }
 
     /// Whether the certificate of a peer may have expired. If so, forgets the time of expiry. The caller must then run
@@ -243,6 +248,27 @@ pub(super) mod tests {
         connections.remove(present);
         connections.remove(other);
         assert!(connections.is_empty());
+    }
+
+    #[test]
+    fn a_cleartext_peer_has_no_expiry() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut connections = Connections::default();
+        let token = add(&mut connections, &listener);
+        connections.recheck(token, Now { ms: 0, wall: Time(0) });
+        assert_eq!(connections.first_expiry, None);
+    }
+
+    #[test]
+    fn the_first_expiry_has_a_time_of_the_monotonic_clock() {
+        let at = |wall| Now { ms: 500, wall: Time(wall) };
+        let mut connections = Connections::default();
+        assert_eq!(connections.expiry_ms(at(0)), None);
+        connections.first_expiry = Some(Time(12));
+        assert_eq!(connections.expiry_ms(at(10)), Some(2_500));
+        assert_eq!(connections.expiry_ms(at(13)), Some(500), "expired already");
+        assert!(!connections.take_expiry(at(11)) && connections.take_expiry(at(12)));
+        assert_eq!(connections.expiry_ms(at(12)), None);
     }
 
     #[test]

@@ -631,10 +631,13 @@ impl Server {
         if can_accept || has_work || can_discard || has_changes || self.recheck_slot.is_some() {
             return Some(Duration::ZERO);
         }
-        let now_ms = self.clock.now().ms;
-        if self.has_due_timer(now_ms) {
+        let now = self.clock.now();
+        if self.has_due_timer(now.ms) {
             return Some(Duration::ZERO);
         }
+        // At the connection limit, a connection may wait in the kernel for the expiry of another peer's certificate.
+        let is_full = self.open_connections() >= self.max_connections;
+        let expiry_ms = if is_full { self.conns.expiry_ms(now) } else { None };
         let connection_ms = self.timers.peek().map(|Reverse((due_ms, _))| *due_ms);
         let (bookmarks_ms, metrics_ms) = (self.service.watchers.due_ms(), self.service.api.metrics.due_ms());
         let waiters_ms = self.service.waiters.due_ms();
@@ -654,11 +657,12 @@ impl Server {
             jobs_ms,
             self.stop_ms,
             self.move_ms,
+            expiry_ms,
             self.stop_ms.is_none().then(|| self.endpoints.due_ms()).flatten(),
         ];
         let due_ms = due_ms.into_iter().flatten().min()?;
         // Plus 1 ms, so that the loop does not wake a fraction of a millisecond before the timer is due.
-        Some(Duration::from_millis(due_ms.saturating_sub(now_ms) + 1))
+        Some(Duration::from_millis(due_ms.saturating_sub(now.ms) + 1))
     }
 
     /// Passes an event of the poll to its listener or connection.
