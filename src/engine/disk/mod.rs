@@ -357,27 +357,28 @@ impl Engine for Disk {
     /// Moves the log's entries to the database, whose checksums show any damage to the next open. If the disk is full,
     /// or an entry of the log is damaged, writes an end record to the log instead. Then closes the database.
     fn close(&mut self) -> Result<(), EngineError> {
-        let mut errors = Vec::new();
+        // On a full disk, the log keeps its entries. So nothing is lost, and the next open needs nothing else.
+        let unless_full = |error: EngineError| if error.leaves_store_usable() { Ok(()) } else { Err(error) };
+        let mut closed = Ok(());
         if self.database.is_some()
             && !self.log.records().is_empty()
             && let Err(error) = self.commit_to_database(&[], true)
         {
-            errors.push(error);
+            closed = unless_full(error);
             // Without the end record, a damaged last entry would look like an interrupted write. A failed sync has
             // closed the database. Then nothing more is written or synced.
             if self.database.is_some()
                 && let Err(cause) = self.log.mark_end(&self.store.guard, self.next, self.marks)
             {
-                errors.push(self.log_error(cause));
+                closed = closed.and_then(|()| unless_full(self.log_error(cause)));
             }
         }
         if let Some(database) = self.database.take()
             && let Err(error) = database.close()
         {
-            errors.push(self.store.error("cannot close", error.into()));
+            closed = closed.and_then(|()| unless_full(self.store.error("cannot close", error.into())));
         }
-        // On a full disk, the log keeps its entries. So nothing is lost, and the next open needs nothing else.
-        errors.into_iter().find(|error| !error.leaves_store_usable()).map_or(Ok(()), Err)
+        closed
     }
 }
 
