@@ -53,7 +53,8 @@ const FIRST_SNAPSHOT: SnapshotId = SnapshotId(1);
 /// # Errors
 /// [`EngineError`]: the old store is missing, unreadable or in use by replicas, or the new store is in use or cannot be
 /// written. A failed attempt leaves no valid new store, so the migration can be repeated. The exception is a last write
-/// without an answer: the error then says that the new store may be complete.
+/// with an unknown outcome: etcd gives no answer, or has no space. The error then says that the new store may be
+/// complete.
 pub fn migrate(
     from: Place<'_>,
     open_new: impl FnOnce() -> Result<Place<'static>, EngineError>,
@@ -80,9 +81,13 @@ pub fn migrate(
     // is written. Without the manifest, no server starts on the chunks in the new store.
     old.check_unused()?;
     let written = to.commit(Commit { manifest: Some(Box::new(manifest)), ..Commit::default() });
+    let may_be = "the new store may be complete, read it with inspect";
     written.map_err(|error| match error {
-        EngineError::Io { what, cause } => {
-            EngineError::Io { what: format!("the new store may be complete, read it with inspect: {what}"), cause }
+        EngineError::Io { what, cause } => EngineError::Io { what: format!("{may_be}: {what}"), cause },
+        // etcd executes the transaction that exceeds its quota, and then answers that it has no space (etcd
+        // `server/etcdserver/apply`, `quotaApplierV3`). A full disk has written nothing.
+        EngineError::NoSpace { store, cause } if to.config.is_shared => {
+            EngineError::Io { what: format!("{may_be}: {store} has no space"), cause }
         }
         other => other,
     })?;

@@ -105,14 +105,15 @@ fn a_migration_without_space_can_be_repeated() {
     migrate(place(&rig.store), || Ok(place(&new))).expect("the second attempt");
 }
 
-/// A port that answers the commit of a manifest with a time-out. The store has nevertheless made the manifest durable.
+/// A port that answers the commit of a manifest with an error. The store has nevertheless made the manifest durable.
 #[derive(Debug)]
-struct Silent {
+struct Failing {
     port: Box<dyn Port>,
     is_manifest: bool,
+    failure: fn() -> EngineError,
 }
 
-impl Port for Silent {
+impl Port for Failing {
     fn send(&mut self, command: Command) {
         self.is_manifest = matches!(&command, Command::Commit(commit) if commit.manifest.is_some());
         self.port.send(command);
@@ -120,19 +121,25 @@ impl Port for Silent {
 
     fn next(&mut self) -> Option<Event> {
         let event = self.port.next()?;
-        let lost = || EngineError::Io { what: "cannot reach etcd".to_owned(), cause: ErrorKind::TimedOut.into() };
-        Some(if self.is_manifest { Event::Failed(lost()) } else { event })
+        Some(if self.is_manifest { Event::Failed((self.failure)()) } else { event })
     }
 }
 
 #[test]
-fn a_migration_without_an_answer_to_its_last_write_may_be_complete() {
-    let (rig, new) = (filled(), Store::default());
-    let mut to = place(&new);
-    to.port = Box::new(Silent { port: to.port, is_manifest: false });
-    let error = migrate(place(&rig.store), || Ok(to)).expect_err("no answer").to_string();
-    assert!(error.starts_with("the new store may be complete") && error.contains("cannot reach etcd"), "{error}");
-    assert_eq!(Rig::open(&new, small_limits(), 100, 2).dump(), rig.dump());
+fn a_migration_may_be_complete_if_etcd_may_have_executed_its_last_write() {
+    let silent: fn() -> EngineError =
+        || EngineError::Io { what: "cannot reach etcd".to_owned(), cause: ErrorKind::TimedOut.into() };
+    let full: fn() -> EngineError =
+        || EngineError::NoSpace { store: "etcd".to_owned(), cause: ErrorKind::StorageFull.into() };
+    for (failure, reason) in [(silent, "cannot reach etcd"), (full, "etcd has no space")] {
+        let (rig, new) = (filled(), Store::default());
+        let mut to = place(&new);
+        to.config.is_shared = true;
+        to.port = Box::new(Failing { port: to.port, is_manifest: false, failure });
+        let error = migrate(place(&rig.store), || Ok(to)).expect_err("an unknown outcome").to_string();
+        assert!(error.starts_with("the new store may be complete") && error.contains(reason), "{error}");
+        assert_eq!(Rig::open(&new, small_limits(), 100, 2).dump(), rig.dump());
+    }
 }
 
 /// A port to one of the two stores of a migration. `_own` lives as long as this port. `other` refers to the `_own` of
