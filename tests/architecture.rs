@@ -1,6 +1,10 @@
 //! Dependencies between modules point one way. The tests compare the layers of docs/architecture.md with the `crate::`
 //! paths of the source.
 
+#[path = "support/sources.rs"]
+mod sources;
+
+use sources::{root, rust_files};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -109,10 +113,6 @@ fn assert_none(wrong: &[&Edge]) {
     assert!(lines.is_empty(), "docs/architecture.md does not allow these uses\n{}", lines.join("\n"));
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 fn edges() -> Vec<Edge> {
     let mut edges = Vec::new();
     for (file, source) in sources() {
@@ -135,25 +135,12 @@ fn leaves_module(file: &Path, source: &str) -> bool {
 /// `main.rs` are left out.
 fn sources() -> Vec<(PathBuf, String)> {
     let src = root().join("src");
-    let mut sources = Vec::new();
-    let mut folders = vec![src.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let file = path.strip_prefix(&src).expect("below src").to_owned();
-            if path.extension().is_none_or(|extension| extension != "rs") || is_test(&file) {
-                continue;
-            }
-            if file != Path::new("lib.rs") && file != Path::new("main.rs") {
-                sources.push((file, fs::read_to_string(&path).expect("a source file")));
-            }
-        }
-    }
-    sources
+    rust_files(&src)
+        .into_iter()
+        .map(|path| (path.strip_prefix(&src).expect("below src").to_owned(), path))
+        .filter(|(file, _)| !is_test(file) && file != Path::new("lib.rs") && file != Path::new("main.rs"))
+        .map(|(file, path)| (file, fs::read_to_string(path).expect("a source file")))
+        .collect()
 }
 
 /// Whether a file has only tests.

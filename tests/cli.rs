@@ -1,14 +1,28 @@
 //! The program from outside: messages about a wrong command line, start and stop.
 
-#[path = "support/ports.rs"]
-mod ports;
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod support;
+
+use coordination_apiserver::tls::reload::LOOK_EVERY;
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::{ErrorKind, PipeReader, PipeWriter, Write as _, pipe};
 use std::net::TcpListener;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use support::client::Client;
+use support::ports::free_port;
+use support::process::Process;
+use support::{eventually, lease};
 
 const EXE: &str = env!("CARGO_BIN_EXE_coordination-apiserver");
+const FILES_MAX: u32 = 1024;
 
 fn program(args: &[&str]) -> Output {
     // An impossible home folder, so that tests never create certificates in a user's home.
@@ -194,372 +208,231 @@ fn help_and_version_go_to_standard_output() {
     }
 }
 
-#[cfg(unix)]
-mod running {
-    use super::*;
-    use coordination_apiserver::tls::reload::LOOK_EVERY;
-    use rustix::process::{Pid, Signal, kill_process};
-    use std::io::{self, BufRead, BufReader, ErrorKind, PipeReader, PipeWriter, Read as _, Write as _, pipe};
-    use std::net::TcpStream;
-    use std::os::unix::net::UnixDatagram;
-    use std::os::unix::process::ExitStatusExt as _;
-    use std::process::{Child, ExitStatus, Stdio};
-    use std::time::{Duration, Instant};
+/// Waits until the server has logged a line with these words, and returns the line.
+fn logged(server: &Process, words: &str) -> String {
+    let mut found = None;
+    eventually(words, || {
+        found = server.log().split_inclusive('\n').find(|line| line.contains(words)).map(str::to_owned);
+        found.as_ref().is_some_and(|line| line.ends_with('\n'))
+    });
+    found.unwrap()
+}
 
-    /// A server that is killed when the value is dropped.
-    struct Running {
-        child: Child,
-        log: Box<dyn BufRead>,
-        /// The part of the log that [`Self::read_until`] has read so far.
-        started: String,
-    }
+/// Checks that the ready line names this kubeconfig, and that the kubeconfig names the server.
+fn expect_usage(server: &Process, kubeconfig: &Path) {
+    let line = logged(server, "Ready: ");
+    let (_, usage) = line.trim_end().split_once("Ready: ").unwrap();
+    assert_eq!(usage, format!("kubectl --kubeconfig {} get leases -A", kubeconfig.display()));
+    let text = fs::read_to_string(kubeconfig).unwrap();
+    assert!(text.contains(&format!("server: https://{}\n", server.secure_address())), "{text}");
+}
 
-    impl Running {
-        fn start(cert_dir: &Path, args: &[&str]) -> Self {
-            let mut server = Self::spawn(command(cert_dir, args));
-            server.read_until("Ready: ");
-            server
+#[test]
+fn the_ready_line_shows_the_usage_and_a_signal_stops_the_server() {
+    for signal in ["TERM", "INT"] {
+        let mut server = Process::start(&[], FILES_MAX);
+        expect_usage(&server, &server.cert_dir().join("admin.kubeconfig"));
+        for (count, ignored) in (1..).zip(["HUP", "USR1", "USR2"]) {
+            server.signal(ignored);
+            eventually(ignored, || server.log().matches("ignored: ").count() == count);
         }
-
-        fn spawn(mut command: Command) -> Self {
-            let mut child = command.stderr(Stdio::piped()).spawn().expect("it runs");
-            let log = Box::new(BufReader::new(child.stderr.take().expect("a pipe")));
-            Self { child, log, started: String::new() }
-        }
-
-        /// Reads the log until a line holds `words`.
-        fn read_until(&mut self, words: &str) {
-            loop {
-                let before = self.started.len();
-                let read = self.log.read_line(&mut self.started).expect("UTF-8");
-                assert!(read > 0, "it ended: {}", self.started);
-                if self.started[before..].contains(words) {
-                    return;
-                }
-            }
-        }
-
-        /// Returns the text after `Ready: ` in the ready line, which must be the last line read.
-        fn ready(&self) -> &str {
-            self.started.split_once("Ready: ").expect("it is ready").1.trim_end()
-        }
-
-        fn signal(&self, signal: Signal) {
-            kill_process(Pid::from_child(&self.child), signal).expect("the process runs");
-        }
-
-        fn wait(&mut self) -> ExitStatus {
-            let deadline = Instant::now() + Duration::from_secs(10);
-            loop {
-                if let Some(status) = self.child.try_wait().expect("it is ours") {
-                    return status;
-                }
-                assert!(Instant::now() < deadline, "the process does not end");
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        }
-
-        /// Returns the whole log of a server that has ended.
-        fn log(&mut self) -> String {
-            let mut text = self.started.clone();
-            self.log.read_to_string(&mut text).expect("UTF-8");
-            text
-        }
-    }
-
-    impl Drop for Running {
-        fn drop(&mut self) {
-            _ = self.child.kill();
-            _ = self.child.wait();
-        }
-    }
-
-    fn command(cert_dir: &Path, args: &[&str]) -> Command {
-        let mut command = Command::new(EXE);
-        command.arg("--cert-dir").arg(cert_dir).args(args).stdout(Stdio::null());
-        command
-    }
-
-    fn free_port() -> u16 {
-        ports::free_port().port()
-    }
-
-    #[test]
-    fn the_ready_line_shows_the_usage_and_a_signal_stops_the_server() {
-        for signal in [Signal::TERM, Signal::INT] {
-            let dir = tempfile::tempdir().expect("a folder");
-            let (secure, insecure) = (free_port(), free_port());
-            let args = [format!("--secure-port={secure}"), format!("--insecure-port={insecure}")];
-            let mut server = Running::start(dir.path(), &args.each_ref().map(String::as_str));
-            let kubeconfig = dir.path().join("admin.kubeconfig");
-            assert_eq!(server.ready(), format!("kubectl --kubeconfig {} get leases -A", kubeconfig.display()));
-            let text = fs::read_to_string(kubeconfig).expect("read");
-            assert!(text.contains(&format!("server: https://127.0.0.1:{secure}\n")), "{text}");
-            for ignored in [Signal::HUP, Signal::USR1, Signal::USR2] {
-                server.signal(ignored);
-                server.read_until("ignored: ");
-            }
-            server.signal(signal);
-            assert_eq!(server.wait().code(), Some(0));
-            let log = server.log();
-            let warning = log.lines().find(|line| line.contains("WARN") && line.contains("without authentication"));
-            assert!(warning.is_some_and(|line| line.contains(&format!("127.0.0.1:{insecure}"))), "{log}");
-        }
-    }
-
-    #[test]
-    fn a_change_of_holder_is_logged_with_both_holders_and_its_author() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let port = free_port();
-        let args = [format!("--insecure-port={port}"), "--secure-port=0".to_owned()];
-        let mut server = Running::start(dir.path(), &args.each_ref().map(String::as_str));
-        let call = |method: &str, path: &str, version: &str, holder: &str| {
-            let metadata = format!(r#"{{"name":"lock","resourceVersion":"{version}"}}"#);
-            let spec = format!(r#"{{"holderIdentity":"{holder}"}}"#);
-            let body = format!(
-                r#"{{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{metadata},"spec":{spec}}}"#
-            );
-            let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
-            let head = format!("{method} /apis/coordination.k8s.io/v1/namespaces/default/leases{path} HTTP/1.1");
-            let fields =
-                "Host: x\r\nUser-Agent: taker/1.0 \"x\"\r\nConnection: close\r\nContent-Type: application/json";
-            let request = format!("{head}\r\n{fields}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-            stream.write_all(request.as_bytes()).expect("sent");
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).expect("an answer");
-            answer
-        };
-        let created = call("POST", "", "", "first");
-        assert!(created.starts_with("HTTP/1.1 201"), "{created}");
-        let (_, version) = created.split_once(r#""resourceVersion":""#).expect("a version");
-        let version = version.split('"').next().unwrap_or_default();
-        let updated = call("PUT", "/lock", version, "second");
-        assert!(updated.starts_with("HTTP/1.1 200"), "{updated}");
-        server.read_until(r#"from="first""#);
-        let line = server.started.lines().last().expect("a line");
-        for part in [
-            "INFO",
-            "holder of a Lease changed",
-            r#"namespace="default""#,
-            r#"name="lock""#,
-            r#"to="second""#,
-            r#"user="system:unsecured""#,
-            r#"user_agent="taker/1.0 \"x\"""#,
-        ] {
-            assert!(line.contains(part), "{part}: {line}");
-        }
-        server.signal(Signal::TERM);
+        server.signal(signal);
         assert_eq!(server.wait().code(), Some(0));
+        let (log, address) = (server.log(), server.endpoint().address.to_string());
+        let warning = log.lines().find(|line| line.contains("WARN") && line.contains("without authentication"));
+        assert!(warning.is_some_and(|line| line.contains(&address)), "{log}");
     }
+}
 
-    #[test]
-    fn no_admin_certificate_is_created_for_a_foreign_authority() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let (port, cluster) = (free_port(), dir.path().join("cluster.kubeconfig"));
-        let text = format!(
-            "{{clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:{}'}}}}], current-context: a, \
-             contexts: [{{name: a, context: {{cluster: a, user: a}}}}], users: [{{name: a, user: {{}}}}]}}",
-            free_port()
-        );
-        fs::write(&cluster, text).expect("written");
-        let cluster = format!("--kubeconfig={}", cluster.display());
-        let args = [&*format!("--secure-port={port}"), "--requestheader-from-cluster", &cluster];
-        let mut server = Running::spawn(command(dir.path(), &args));
-        server.read_until("cannot follow");
-        assert!(server.started.contains("server=\"http://127.0.0.1:"), "{}", server.started);
-        let made: Vec<_> =
-            fs::read_dir(dir.path()).expect("a folder").map(|file| file.expect("a file").file_name()).collect();
-        assert!(made.iter().any(|name| name == "apiserver.crt"), "{made:?}");
-        assert!(!made.iter().any(|name| name.to_string_lossy().starts_with("admin")), "{made:?}");
-        server.signal(Signal::TERM);
-        assert_eq!(server.wait().code(), Some(0));
-        let log = server.log();
-        assert!(!log.contains("Ready"), "the server is ready without a client authority: {log}");
+#[test]
+fn a_change_of_holder_is_logged_with_both_holders_and_its_author() {
+    let mut server = Process::start(&[], FILES_MAX);
+    let mut client = Client::open(server.endpoint());
+    let lines = "User-Agent: taker/1.0 \"x\"\r\nContent-Type: application/json\r\n";
+    let created = client.call_with("POST", &lease::collection("default"), lines, lease::new("lock"));
+    let mut lock = created.expect_status(201, "the first holder").json();
+    lock["spec"]["holderIdentity"] = "second".into();
+    let updated = client.call_with("PUT", &lease::path("default", "lock"), lines, lock.to_string());
+    updated.expect_status(200, "the second holder");
+    let line = logged(&server, r#"from="node-a""#);
+    for part in [
+        "INFO",
+        "holder of a Lease changed",
+        r#"namespace="default""#,
+        r#"name="lock""#,
+        r#"to="second""#,
+        r#"user="system:unsecured""#,
+        r#"user_agent="taker/1.0 \"x\"""#,
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
     }
+    server.stop();
+}
 
-    #[test]
-    fn a_second_server_does_not_overwrite_the_first_kubeconfig() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let ports = [free_port(), free_port()];
-        let start = |port: u16| {
-            let data = format!("--data-dir={}", dir.path().join(port.to_string()).display());
-            Running::start(dir.path(), &[&format!("--secure-port={port}"), &data])
-        };
-        let [first, second] = ports.map(start);
-        let paths =
-            [dir.path().join("admin.kubeconfig"), dir.path().join(format!("admin-127.0.0.1-{}.kubeconfig", ports[1]))];
-        for ((server, path), port) in [first, second].into_iter().zip(&paths).zip(ports) {
-            assert_eq!(server.ready(), format!("kubectl --kubeconfig {} get leases -A", path.display()));
-            let text = fs::read_to_string(path).expect("read");
-            assert!(text.contains(&format!("server: https://127.0.0.1:{port}\n")), "{text}");
-        }
+#[test]
+fn no_admin_certificate_is_created_for_a_foreign_authority() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = dir.path().join("cluster.kubeconfig");
+    let text = format!(
+        "{{clusters: [{{name: a, cluster: {{server: 'http://{}'}}}}], current-context: a, \
+         contexts: [{{name: a, context: {{cluster: a, user: a}}}}], users: [{{name: a, user: {{}}}}]}}",
+        free_port()
+    );
+    fs::write(&cluster, text).unwrap();
+    let cluster = format!("--kubeconfig={}", cluster.display());
+    let mut server = Process::spawn(&[], &["--insecure-port=0", "--requestheader-from-cluster", &cluster], FILES_MAX);
+    logged(&server, "cannot follow");
+    assert!(server.log().contains("server=\"http://127.0.0.1:"));
+    let files = fs::read_dir(server.cert_dir()).unwrap();
+    let made: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+    assert!(made.iter().any(|name| name == "apiserver.crt"), "{made:?}");
+    assert!(!made.iter().any(|name| name.to_string_lossy().starts_with("admin")), "{made:?}");
+    server.stop();
+    assert!(!server.log().contains("Ready"), "the server is ready without a client authority");
+}
+
+#[test]
+fn a_second_server_does_not_overwrite_the_first_kubeconfig() {
+    let first = Process::start(&[], FILES_MAX);
+    let (certs, data) = (first.cert_dir(), tempfile::tempdir().unwrap());
+    let flags = ["--cert-dir", certs.to_str().unwrap(), "--data-dir", data.path().to_str().unwrap()];
+    let second = Process::start(&flags, FILES_MAX);
+    expect_usage(&first, &certs.join("admin.kubeconfig"));
+    let port = second.secure_address().port();
+    expect_usage(&second, &certs.join(format!("admin-127.0.0.1-{port}.kubeconfig")));
+}
+
+#[test]
+fn an_expired_certificate_is_reported_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(2026, 1, 1);
+    let (cert_file, key_file) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+    fs::write(&cert_file, params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(&key_file, key.serialize_pem()).unwrap();
+    let flags = ["--tls-cert-file", cert_file.to_str().unwrap(), "--tls-private-key-file", key_file.to_str().unwrap()];
+    let started = Instant::now();
+    let server = Process::spawn(&[], &flags, FILES_MAX);
+    let line = logged(&server, "has expired");
+    assert!(started.elapsed() < LOOK_EVERY, "{line}");
+    assert!(line.contains("ERROR") && line.contains("2026-01-01"), "{line}");
+}
+
+/// Goal: a server that still waits for etcd ends at once on a signal. The status shows that the server handled the
+/// signal. A process with PID 1 ignores signals that it does not handle.
+#[test]
+fn a_signal_during_the_start_ends_the_server_at_once() {
+    for (signal, status) in [("TERM", 143), ("INT", 130)] {
+        // This etcd takes connections and answers nothing.
+        let etcd = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        etcd.set_nonblocking(true).unwrap();
+        let servers = format!("--etcd-servers=http://{}", etcd.local_addr().unwrap());
+        let mut server = Process::spawn(&[], &["--storage=etcd", &servers], FILES_MAX);
+        let mut connection = None;
+        eventually("it asks etcd", || {
+            connection = etcd.accept().ok();
+            connection.is_some()
+        });
+        server.signal(signal);
+        assert_eq!(server.wait().code(), Some(status), "{signal}");
     }
+}
 
-    #[test]
-    fn an_expired_certificate_is_reported_at_once() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let key = rcgen::KeyPair::generate().expect("a key");
-        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
-        params.not_after = rcgen::date_time_ymd(2026, 1, 1);
-        let (cert_file, key_file) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
-        fs::write(&cert_file, params.self_signed(&key).expect("a certificate").pem()).expect("written");
-        fs::write(&key_file, key.serialize_pem()).expect("written");
-        let args = [
-            format!("--secure-port={}", free_port()),
-            format!("--tls-cert-file={}", cert_file.display()),
-            format!("--tls-private-key-file={}", key_file.display()),
-        ];
-        let mut server = Running::spawn(command(dir.path(), &args.each_ref().map(String::as_str)));
-        let started = Instant::now();
-        server.read_until("has expired");
-        assert!(started.elapsed() < LOOK_EVERY, "{}", server.started);
-        assert!(server.started.contains("ERROR") && server.started.contains("2026-01-01"), "{}", server.started);
-    }
+/// Returns the command that starts a server with this socket in the place of systemd's.
+fn notifying(socket: &Path) -> [OsString; 2] {
+    ["env".into(), format!("NOTIFY_SOCKET={}", socket.display()).into()]
+}
 
-    /// Goal: a server that still waits for etcd ends at once on a signal. The status shows that the server handled the
-    /// signal. A process with PID 1 ignores signals that it does not handle.
-    #[test]
-    fn a_signal_during_the_start_ends_the_server_at_once() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let port = format!("--insecure-port={}", free_port());
-        for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130)] {
-            // This etcd takes connections and answers nothing.
-            let etcd = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-            etcd.set_nonblocking(true).expect("a mode");
-            let servers = format!("--etcd-servers=http://{}", etcd.local_addr().expect("an address"));
-            let args = ["--storage=etcd", &servers, &port, "--secure-port=0"];
-            let mut server = Running::spawn(command(dir.path(), &args));
-            let started = Instant::now();
-            let _connection = loop {
-                match etcd.accept() {
-                    Ok(connection) => break connection,
-                    Err(e) => assert!(started.elapsed() < Duration::from_secs(10), "it does not ask etcd: {e}"),
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            };
-            server.signal(signal);
-            assert_eq!(server.wait().code(), Some(status), "{signal:?}");
-        }
-    }
+/// Goal: a service manager gets a notification when the server is ready and when it stops. Method: a socket in the
+/// place of systemd's, with the protocol of sd_notify(3).
+#[test]
+fn a_service_manager_is_notified() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let heard = || {
+        let mut message = [0; 64];
+        let length = manager.recv(&mut message).expect("a message");
+        String::from_utf8_lossy(&message[..length]).trim().to_owned()
+    };
+    let mut server = Process::spawn(&notifying(&path), &[], FILES_MAX);
+    assert_eq!(heard(), "READY=1");
+    server.signal("TERM");
+    assert_eq!(heard(), "STOPPING=1");
+    assert_eq!(server.wait().code(), Some(0));
+}
 
-    /// Goal: a service manager gets a notification when the server is ready and when it stops. Method: a socket in the
-    /// place of systemd's, with the protocol of sd_notify(3).
-    #[test]
-    fn a_service_manager_is_notified() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("notify");
-        let manager = UnixDatagram::bind(&path).expect("a socket");
-        manager.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
-        let heard = || {
-            let mut message = [0; 64];
-            let length = manager.recv(&mut message).expect("a message");
-            String::from_utf8_lossy(&message[..length]).trim().to_owned()
-        };
-        let mut start = command(dir.path(), &[&format!("--secure-port={}", free_port())]);
-        start.env("NOTIFY_SOCKET", &path);
-        let mut server = Running::spawn(start);
-        assert_eq!(heard(), "READY=1");
-        server.signal(Signal::TERM);
-        assert_eq!(heard(), "STOPPING=1");
-        assert_eq!(server.wait().code(), Some(0));
-    }
+/// Goal: a service manager that reads no notifications blocks neither requests nor the stop.
+#[test]
+fn an_unread_notification_does_not_block_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let _manager = UnixDatagram::bind(&path).unwrap();
+    let filler = UnixDatagram::unbound().unwrap();
+    filler.set_nonblocking(true).unwrap();
+    let error = std::iter::repeat_with(|| filler.send_to(b"x", &path)).find_map(Result::err);
+    assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::WouldBlock));
+    let mut server = Process::start_under(&notifying(&path), &[], FILES_MAX);
+    logged(&server, "Ready: ");
+    server.stop();
+}
 
-    /// Goal: a service manager that reads no notifications blocks neither requests nor the stop.
-    #[test]
-    fn an_unread_notification_does_not_block_the_server() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("notify");
-        let _manager = UnixDatagram::bind(&path).expect("a socket");
-        let filler = UnixDatagram::unbound().expect("a socket");
-        filler.set_nonblocking(true).expect("a mode");
-        let error = std::iter::repeat_with(|| filler.send_to(b"x", &path)).find_map(Result::err);
+/// Creates a full pipe. A write to it blocks, since nobody reads.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    for size in [4096, 1] {
+        let error = std::iter::repeat_with(|| writer.write(&vec![b'x'; size])).find_map(Result::err);
         assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::WouldBlock));
-        let mut start = command(dir.path(), &[&format!("--secure-port={}", free_port())]);
-        start.env("NOTIFY_SOCKET", &path);
-        let mut server = Running::spawn(start);
-        server.read_until("Ready: ");
-        server.signal(Signal::TERM);
-        assert_eq!(server.wait().code(), Some(0));
     }
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    (reader, writer)
+}
 
-    /// Creates a full pipe. A write to it blocks, since nobody reads.
-    fn full_pipe() -> (PipeReader, PipeWriter) {
-        let (reader, mut writer) = pipe().expect("a pipe");
-        rustix::io::ioctl_fionbio(&writer, true).expect("a mode");
-        for size in [4096, 1] {
-            let error = std::iter::repeat_with(|| writer.write(&vec![b'x'; size])).find_map(Result::err);
-            assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::WouldBlock));
-        }
-        rustix::io::ioctl_fionbio(&writer, false).expect("a mode");
-        (reader, writer)
-    }
+#[test]
+fn an_unread_failure_line_does_not_block_the_exit() {
+    let (_unread, stderr) = full_pipe();
+    let mut limited = Command::new("timeout");
+    let status = limited.args(["-s", "KILL", "10", EXE, "--no-such-flag"]).stderr(stderr).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
 
-    #[test]
-    fn an_unread_failure_line_does_not_block_the_exit() {
-        let (_unread, stderr) = full_pipe();
-        let child = Command::new(EXE).arg("--no-such-flag").stderr(stderr).spawn().expect("it runs");
-        let mut program = Running { child, log: Box::new(io::empty()), started: String::new() };
-        assert_eq!(program.wait().code(), Some(2));
-    }
+#[test]
+fn an_unread_log_does_not_block_the_server() {
+    let (_unread, stderr) = full_pipe();
+    let stderr_path = format!("/proc/{}/fd/{}", std::process::id(), stderr.as_raw_fd());
+    let wrapper = ["sh", "-c", "exec \"$@\" 2>\"$0\"", &stderr_path].map(OsString::from);
+    let mut server = Process::start_under(&wrapper, &[], FILES_MAX);
+    server.stop();
+    assert_eq!(server.log(), "");
+}
 
-    #[test]
-    fn an_unread_log_does_not_block_the_server() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let port = free_port();
-        let (_unread, stderr) = full_pipe();
-        let child = Command::new(EXE)
-            .args([format!("--insecure-port={port}"), "--secure-port=0".to_owned()])
-            .env("HOME", dir.path())
-            .env_remove("XDG_STATE_HOME")
-            .stdout(Stdio::null())
-            .stderr(stderr)
-            .spawn()
-            .expect("it runs");
-        let mut server = Running { child, log: Box::new(io::empty()), started: String::new() };
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let mut client = loop {
-            match TcpStream::connect(("127.0.0.1", port)) {
-                Ok(client) => break client,
-                Err(e) => assert!(Instant::now() < deadline, "it does not listen: {e}"),
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        client.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
-        client.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
-        let mut answer = [0; 12];
-        client.read_exact(&mut answer).expect("an answer");
-        assert_eq!(&answer, b"HTTP/1.1 200");
-        server.signal(Signal::TERM);
-        assert_eq!(server.wait().code(), Some(0));
+#[test]
+fn the_log_is_json_on_request() {
+    let mut server = Process::start(&["--log-format=json"], FILES_MAX);
+    logged(&server, "Ready: ");
+    server.stop();
+    let log = server.log();
+    assert!(log.lines().count() >= 4, "{log}");
+    for line in log.lines() {
+        let value: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert!(value["message"].is_string() && value["level"].is_string(), "{line}");
     }
+}
 
-    #[test]
-    fn the_log_is_json_on_request() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let port = format!("--secure-port={}", free_port());
-        let mut server = Running::start(dir.path(), &[&port, "--log-format=json"]);
-        server.signal(Signal::TERM);
-        assert_eq!(server.wait().code(), Some(0));
-        let log = server.log();
-        assert!(log.lines().count() >= 4, "{log}");
-        for line in log.lines() {
-            let value: serde_json::Value = serde_json::from_str(line).expect("JSON");
-            assert!(value["message"].is_string() && value["level"].is_string(), "{line}");
-        }
+#[test]
+fn sigterm_and_sigint_together_stop_the_server() {
+    let mut server = Process::start(&[], FILES_MAX);
+    let id = Pid::from_raw(server.id().try_into().unwrap()).unwrap();
+    for signal in [Signal::TERM, Signal::INT] {
+        kill_process(id, signal).unwrap();
     }
-
-    #[test]
-    fn sigterm_and_sigint_together_stop_the_server() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let port = format!("--secure-port={}", free_port());
-        let mut server = Running::start(dir.path(), &[&port]);
-        server.signal(Signal::TERM);
-        server.signal(Signal::INT);
-        let status = server.wait();
-        // After SIGTERM the server stops with status 0, perhaps before SIGINT arrives. Otherwise the later signal ends
-        // the process at once: status 130 for SIGINT. If both signals are pending, the kernel delivers SIGINT first,
-        // since its number is lower. Then SIGTERM is the later signal: status 143.
-        assert!(matches!(status.code(), Some(0 | 130 | 143)), "{status:?}");
-        assert_eq!(status.signal(), None);
-    }
+    let status = server.wait();
+    // After SIGTERM the server stops with status 0, perhaps before SIGINT arrives. Otherwise the later signal ends the
+    // process at once: status 130 for SIGINT. If both signals are pending, the kernel delivers SIGINT first, since its
+    // number is lower. Then SIGTERM is the later signal: status 143.
+    assert!(matches!(status.code(), Some(0 | 130 | 143)), "{status:?}");
+    assert_eq!(status.signal(), None);
 }

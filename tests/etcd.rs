@@ -395,8 +395,7 @@ fn a_store_of_copied_keys_is_refused() {
     let mut replica = replica(&etcd);
     create(&mut client(&replica), "a");
     create(&mut client(&replica), "b");
-    replica.signal("TERM");
-    assert!(replica.wait().success());
+    replica.stop();
     let [key, end] = ["/coordination-apiserver/", "/coordination-apiserver0"].map(|key| BASE64_STANDARD.encode(key));
     let range = json!({"key": key, "range_end": end}).to_string();
     let found: Value = serde_json::from_str(&etcd.call("kv/range", &range).expect("an answer")).expect("JSON");
@@ -415,8 +414,7 @@ fn a_store_without_its_entries_is_refused() {
     let Some(etcd) = Etcd::start(&[]) else { return };
     let mut replica = replica(&etcd);
     create(&mut client(&replica), "a");
-    replica.signal("TERM");
-    assert!(replica.wait().success());
+    replica.stop();
     etcd.delete_all("/coordination-apiserver/journal/");
     let line = failure(&["--etcd-servers", &etcd.url()]);
     assert!(line.contains("journal is damaged") && line.contains("it has 0 entries of"), "{line}");
@@ -444,12 +442,10 @@ fn each_replica_has_an_identity_lease() {
         list["items"].as_array().expect("items").len()
     };
     eventually("both identity Leases exist", || identities() == 2);
-    other.signal("TERM");
-    assert!(other.wait().success());
+    other.stop();
     assert_eq!(identities(), 1, "a replica that stops deletes its Lease");
     let mut last = one;
-    last.signal("TERM");
-    assert!(last.wait().success());
+    last.stop();
 }
 
 #[test]
@@ -597,8 +593,7 @@ fn leases_move_from_a_disk_to_etcd_and_back_with_their_versions() {
     client(&server).call("DELETE", &path(NAMESPACE, "l7"), "").expect_status(200, "a deletion");
     let before = items(&server);
     let last = client(&server).call("GET", &collection(NAMESPACE), "").json();
-    server.signal("TERM");
-    assert!(server.wait().success());
+    server.stop();
     let migrate = |from: &str, to: &str, folder: &str| {
         run(&["migrate-storage", "--from", from, "--to", to, "--data-dir", folder, "--etcd-servers", &url])
     };
@@ -631,8 +626,7 @@ fn leases_move_from_a_disk_to_etcd_and_back_with_their_versions() {
     assert!(stderr.contains("stop all replicas first"), "{stderr}");
     assert!(!Path::new(&target).exists(), "no server must start on an incomplete copy");
     for replica in &mut replicas {
-        replica.signal("TERM");
-        assert!(replica.wait().success());
+        replica.stop();
     }
     let (status, changes, _) = run(&["inspect", "--etcd-servers", &url, "--changes"]);
     assert!(status == Some(0) && changes.lines().filter(|line| line.contains("next")).count() == 1, "{changes}");

@@ -85,8 +85,7 @@ fn versions_of_a_lock_increase_across_deletions_and_restarts() {
             if round % 2 == 0 {
                 process.kill();
             } else {
-                process.signal("TERM");
-                assert!(process.wait().success(), "a clean stop");
+                process.stop();
             }
             process.restart();
             // Storage in memory has lost the Lease.

@@ -7,8 +7,8 @@ mod support;
 use coordination_apiserver::server::{Config, StorageConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
 use support::server::TestServer;
+use support::sources::{root, rust_files};
 
 /// Returns names and types of the metrics in the table of docs/monitoring.md.
 fn documented() -> BTreeMap<String, String> {
@@ -26,15 +26,11 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).expect("a file of the repository")
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 /// Returns the metrics of the server that a text names, without the suffixes of histogram series.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let is_metric = |word: &&str| {
-        ["apiserver_", "coordination_", "kubernetes_build", "process_"].iter().any(|prefix| word.starts_with(prefix))
+        ["apiserver_", "coordination_", "kubernetes_", "process_"].iter().any(|prefix| word.starts_with(prefix))
     };
     let family = |word: &str| {
         let ends = ["_bucket", "_sum", "_count"];
@@ -101,17 +97,8 @@ fn leases_and_changes_of_holder_are_counted_by_namespace() {
 
 #[test]
 fn every_documented_metric_is_in_the_sources() {
-    let mut sources = String::new();
-    let mut folders = vec![PathBuf::from("src/metrics")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(root().join(folder)).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => sources.push_str(&fs::read_to_string(path).expect("a source")),
-            }
-        }
-    }
+    let files = rust_files(&root().join("src/metrics")).into_iter();
+    let sources: String = files.map(|file| fs::read_to_string(file).expect("a source")).collect();
     for name in documented().keys() {
         assert!(sources.contains(&format!("\"{name}\"")), "{name}");
     }

@@ -2,8 +2,11 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
+#[path = "support/sources.rs"]
+mod sources;
+
+use sources::{root, rust_files};
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// Maximum number of words in a sentence. The aim is 20.
 const WORDS_MAX: usize = 30;
@@ -25,7 +28,7 @@ fn sentences_of_comments_are_short_and_name_things() {
     let mut sentences = 0;
     let mut bad = Vec::new();
     for folder in FOLDERS {
-        for file in sources(&root().join(folder)) {
+        for file in rust_files(&root().join(folder)) {
             let text = fs::read_to_string(&file).expect("a source");
             for (line, comment) in comments(&text) {
                 for sentence in sentences_of(&comment) {
@@ -55,21 +58,6 @@ fn comments_and_their_sentences_are_found() {
         .collect();
     let expected = [(1, "One."), (1, "Two goes on."), (4, "A list:"), (5, "- item"), (11, "Three;"), (11, "four.")];
     assert_eq!(found, expected.map(|(line, sentence)| (line, sentence.to_owned())));
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Returns all Rust files below a folder.
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-    entries
-        .flat_map(|path| match path.is_dir() {
-            true => sources(&path),
-            false => Vec::from_iter(path.extension().is_some_and(|end| end == "rs").then_some(path)),
-        })
-        .collect()
 }
 
 /// Returns the paragraphs and list items of all comments on lines of their own, each with the number of its first line.

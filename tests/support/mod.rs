@@ -18,6 +18,7 @@ pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod response;
 pub(crate) mod server;
+pub(crate) mod sources;
 pub(crate) mod stream;
 pub(crate) mod tls;
 pub(crate) mod watch;

@@ -38,6 +38,13 @@ impl Process {
     /// # Panics
     /// If the server does not answer in time.
     pub(crate) fn start_under(wrapper: &[OsString], flags: &[&str], files_max: u32) -> Self {
+        let process = Self::spawn(wrapper, flags, files_max);
+        eventually("the process answers", || process.answers());
+        process
+    }
+
+    /// Starts the server as [`Process::start_under`] does, without waiting for it.
+    pub(crate) fn spawn(wrapper: &[OsString], flags: &[&str], files_max: u32) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let (insecure, secure) = (free_port(), free_port());
         let mut words: Vec<OsString> = ["-c", "ulimit -n \"$1\" && shift && exec \"$@\"", "sh"].map(Into::into).into();
@@ -49,9 +56,7 @@ impl Process {
         words.extend(["--cert-dir".into(), folder.path().join("certs").into()]);
         words.extend(flags.iter().map(Into::into));
         let child = spawn(&words, folder.path());
-        let process = Self { child, endpoint: Endpoint { address: insecure, tls: None }, secure, folder, words };
-        eventually("the process answers", || process.answers());
-        process
+        Self { child, endpoint: Endpoint { address: insecure, tls: None }, secure, folder, words }
     }
 
     /// Restarts a server that has ended, with the same ports and folders.
@@ -90,9 +95,14 @@ impl Process {
         self.child.id()
     }
 
+    /// Returns the folder of the server's certificates.
+    pub(crate) fn cert_dir(&self) -> PathBuf {
+        self.folder.path().join("certs")
+    }
+
     /// Returns the folder of the server's store.
     pub(crate) fn data_dir(&self) -> PathBuf {
-        self.folder.path().join("certs/data")
+        self.cert_dir().join("data")
     }
 
     /// Returns the server's log since its first start.
@@ -134,6 +144,16 @@ impl Process {
     /// If the signal cannot be sent.
     pub(crate) fn signal(&self, name: &str) {
         signal(&self.child, name);
+    }
+
+    /// Stops the server with SIGTERM.
+    ///
+    /// # Panics
+    /// If it does not end in time with status 0.
+    #[track_caller]
+    pub(crate) fn stop(&mut self) {
+        self.signal("TERM");
+        assert_eq!(self.wait().code(), Some(0));
     }
 
     /// Waits until the process ends.

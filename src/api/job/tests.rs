@@ -14,6 +14,7 @@ use crate::schedule::{Permits, Requester};
 use crate::selector::label::LabelSelector;
 use crate::table::snapshot::Range;
 use crate::timestamp::Time;
+use serde_json::Value;
 
 fn table_of(leases: usize) -> Table {
     let mut table = Table::new(ResourceVersion(1), 10, usize::MAX);
@@ -23,6 +24,24 @@ fn table_of(leases: usize) -> Table {
 
 fn create(table: &mut Table, number: usize) {
     table.create(Lease::named("n", &format!("l{number}")));
+}
+
+/// Runs a step of the job at time 0, in which the output may get any number of bytes.
+fn step(job: &mut Job, table: &mut Table, out: &mut Vec<u8>) -> Result<Stepped, JobError> {
+    job.step(table, &mut Storage::Memory, Now::default(), out, usize::MAX)
+}
+
+/// Runs all steps of the job. Returns their number and the list in the output.
+fn finish(job: &mut Job, table: &mut Table) -> (usize, Value) {
+    let (mut out, mut steps) = (Vec::new(), 1);
+    while step(job, table, &mut out).expect("nothing is forgotten") == Stepped::More {
+        steps += 1;
+    }
+    (steps, json(&out))
+}
+
+fn json(text: &[u8]) -> Value {
+    serde_json::from_slice(text).expect("JSON")
 }
 
 /// Goal: even if a client delays the first step or a later one, a job holds its permit (its place among the long
@@ -75,12 +94,11 @@ fn an_unread_job_ends_when_another_user_needs_its_permit() {
 #[test]
 fn the_states_of_a_dropped_job_are_freed_in_steps() {
     let mut table = table_of(3 * JOB_KEYS_PER_STEP);
-    let now = Now { ms: 0, wall: Time(0) };
     let snapshot = Snapshot::now(&table, Range::All);
     let mut job = Job::list(snapshot, Selector::default(), 3 * JOB_KEYS_PER_STEP, Form::default());
     let mut out = Vec::new();
     for _ in 0..2 {
-        assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, 1000), Ok(Stepped::More)));
+        assert!(matches!(step(&mut job, &mut table, &mut out), Ok(Stepped::More)));
     }
     // In two steps, the job has collected Leases, and it has yet to read `l999`, the last Lease. So when `l999` is
     // removed, the table retains its state for the job. The table must free that state too.
@@ -93,7 +111,7 @@ fn the_states_of_a_dropped_job_are_freed_in_steps() {
     table.discard_step(usize::MAX);
     let snapshot = Snapshot::now(&table, Range::All);
     let mut job = Job::list(snapshot, Selector::default(), JOB_KEYS_PER_STEP, Form::default());
-    assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX), Ok(Stepped::Done)));
+    assert!(matches!(step(&mut job, &mut table, &mut out), Ok(Stepped::Done)));
     drop(job);
     assert_eq!(table.discarded_len(), 0);
 }
@@ -103,7 +121,6 @@ fn the_states_of_a_dropped_job_are_freed_in_steps() {
 #[test]
 fn a_list_shows_the_state_at_the_time_of_its_request() {
     let mut table = table_of(2);
-    let now = Now { ms: 0, wall: Time(0) };
     let version = table.version();
     let mut job = Job::list(Snapshot::now(&table, Range::All), Selector::default(), 5, Form::default());
     // More changes than the event log has room for.
@@ -114,9 +131,8 @@ fn a_list_shows_the_state_at_the_time_of_its_request() {
     }
     let (slot, _) = table.find("n", "l1").expect("there");
     table.remove(slot);
-    let mut out = Vec::new();
-    assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX), Ok(Stepped::Done)));
-    let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+    let (steps, list) = finish(&mut job, &mut table);
+    assert_eq!(steps, 1);
     assert_eq!(list["metadata"]["resourceVersion"], version.to_string());
     assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
 }
@@ -125,8 +141,7 @@ fn a_list_shows_the_state_at_the_time_of_its_request() {
 fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
     let path = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
     let request = RequestHead::bare(method, path, query, &NoLines);
-    let now = Now { ms: 0, wall: Time(0) };
-    match Api::new().handle(table, &request, &Vec::from("{}"), None, &Credentials::insecure(), now) {
+    match Api::new().handle(table, &request, &Vec::from("{}"), None, &Credentials::insecure(), Now::default()) {
         Reply::Job(job) => job,
         other => panic!("{other:?}"),
     }
@@ -137,15 +152,10 @@ fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
 #[test]
 fn a_version_that_leaves_the_event_log_during_a_list_gets_410() {
     const LOG_EVENTS: usize = 3 * CATCH_UP_EVENTS_PER_STEP;
-    let now = Now { ms: 0, wall: Time(0) };
     let mut table = Table::new(ResourceVersion(1), LOG_EVENTS, usize::MAX);
     (0..2).for_each(|number| create(&mut table, number));
     let version = table.version();
-    let mut out = Vec::new();
-    let first =
-        asked(&mut table, Method::Get, "limit=1").step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX);
-    assert!(matches!(first, Ok(Stepped::Done)));
-    let first: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+    let (_, first) = finish(&mut asked(&mut table, Method::Get, "limit=1"), &mut table);
     let token = first["metadata"]["continue"].as_str().expect("there is another page");
     let of_next_page = ContinueToken::decode(token).expect("a token");
     assert_eq!(of_next_page.key_in(&Range::All), "l0\0", "kube-apiserver adds the namespace");
@@ -171,18 +181,15 @@ fn a_version_that_leaves_the_event_log_during_a_list_gets_410() {
     .map(|(method, query)| (query, asked(&mut table, method, query)))
     .into();
     for (query, job) in &mut jobs {
-        out.clear();
-        assert!(
-            matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX), Ok(Stepped::More)),
-            "{query}"
-        );
+        let mut out = Vec::new();
+        assert!(matches!(step(job, &mut table, &mut out), Ok(Stepped::More)), "{query}");
         assert!(out.is_empty() && !job.has_head(), "{query}");
     }
     renew(&mut table, LOG_EVENTS);
     for (query, mut job) in jobs {
-        let error = job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX).expect_err("it is forgotten");
+        let error = step(&mut job, &mut table, &mut Vec::new()).expect_err("it is forgotten");
         let response = job.refusal(error);
-        let status: serde_json::Value = serde_json::from_slice(&response.body.into_bytes()).expect("JSON");
+        let status = json(&response.body.into_bytes());
         assert_eq!((response.status, &status["reason"]), (410, &"Expired".into()), "{query}");
         let message = status["message"].as_str().expect("words");
         let fresh = status["metadata"]["continue"].as_str();
@@ -200,7 +207,6 @@ fn a_version_that_leaves_the_event_log_during_a_list_gets_410() {
 /// All Leases after the page were created after the `resourceVersion` of the list. So the page has no `continue` token.
 #[test]
 fn a_page_followed_only_by_newer_leases_is_the_last() {
-    let now = Now { ms: 0, wall: Time(0) };
     for query in ["limit=2", "limit=2&labelSelector=!a"] {
         let mut table = Table::new(ResourceVersion(1), 4 * JOB_KEYS_PER_STEP, usize::MAX);
         (0..2).for_each(|number| create(&mut table, number));
@@ -208,11 +214,7 @@ fn a_page_followed_only_by_newer_leases_is_the_last() {
         (2..2 + 2 * JOB_KEYS_PER_STEP).for_each(|number| create(&mut table, number));
         let query = format!("{query}&resourceVersion={version}&resourceVersionMatch=Exact");
         let mut job = asked(&mut table, Method::Get, &query);
-        let mut out = Vec::new();
-        while job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX).expect("nothing is forgotten")
-            == Stepped::More
-        {}
-        let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        let (_, list) = finish(&mut job, &mut table);
         assert_eq!(list["items"].as_array().map(Vec::len), Some(2), "{query}");
         assert_eq!(list["metadata"], serde_json::json!({ "resourceVersion": version.to_string() }), "{query}");
     }
@@ -223,7 +225,6 @@ fn a_page_followed_only_by_newer_leases_is_the_last() {
 #[test]
 fn a_page_of_the_newest_state_counts_the_remaining_items() {
     const LEASES: usize = 3 * JOB_KEYS_PER_STEP;
-    let now = Now { ms: 0, wall: Time(0) };
     let mut table = Table::new(ResourceVersion(1), 4 * UNDELIVERED_SHARE, usize::MAX);
     (0..LEASES).for_each(|number| create(&mut table, number));
     let mut others = LEASES..;
@@ -244,15 +245,13 @@ fn a_page_of_the_newest_state_counts_the_remaining_items() {
             assert_eq!(job.is_long(), page == 0 || !is_counted, "{query}, page {page}");
             let mut out = Vec::new();
             let mut steps = 1;
-            while job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX).expect("nothing is forgotten")
-                == Stepped::More
-            {
+            while step(&mut job, &mut table, &mut out).expect("nothing is forgotten") == Stepped::More {
                 assert!(out.is_empty() && !job.has_head());
                 // Writes during the list do not belong to the `resourceVersion` of the list.
                 create(&mut table, others.next().expect("numbers do not end"));
                 steps += 1;
             }
-            let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+            let list = json(&out);
             left -= 2;
             let remaining = list["metadata"]["remainingItemCount"].as_u64();
             assert_eq!(remaining, is_counted.then_some(left as u64), "{query}, page {page}");
@@ -269,7 +268,6 @@ fn a_long_selector_makes_a_job_step_examine_fewer_leases() {
     let labels = vec!["!absent"; 1000].join(",");
     let selector = Selector { labels: LabelSelector::parse(&labels).expect("a selector"), ..Selector::default() };
     let deletion = Deletion { propagation: Propagation::default(), preconditions: None, dry_run: false };
-    let now = Now { ms: 0, wall: Time(0) };
     for what in ["list", "page", "deletion"] {
         let mut table = table_of(40);
         let snapshot = Snapshot::now(&table, Range::All);
@@ -279,14 +277,8 @@ fn a_long_selector_makes_a_job_step_examine_fewer_leases() {
             _ => Job::delete_collection(snapshot, selector.clone(), 0, deletion.clone(), Form::default()),
         };
         assert!(job.is_long(), "{what}: as much work as one of thousands");
-        let (mut out, mut steps) = (Vec::new(), 1);
-        while job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX).expect("nothing changes")
-            == Stepped::More
-        {
-            steps += 1;
-        }
+        let (steps, list) = finish(&mut job, &mut table);
         assert!(steps >= 40 * 1000 / SELECTOR_TERMS_PER_LOOK / JOB_KEYS_PER_STEP, "{what}: all in {steps} steps");
-        let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
         assert_eq!(list["items"].as_array().map(Vec::len), Some(40), "{what}");
         assert_eq!(table.len(), if what == "deletion" { 0 } else { 40 });
     }
@@ -300,13 +292,11 @@ fn a_collection_deletion_larger_than_the_event_log_finishes() {
         let mut table = Table::new(ResourceVersion(1), events_max, usize::MAX);
         (0..2 * JOB_KEYS_PER_STEP).for_each(|number| create(&mut table, number));
         table.mark_delivered();
-        let now = Now { ms: 0, wall: Time(0) };
         let mut job = asked(&mut table, Method::Delete, "");
         let (mut out, mut deleted_max) = (Vec::new(), 0);
         loop {
             let before = table.len();
-            let stepped =
-                job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX).expect("nobody else writes");
+            let stepped = step(&mut job, &mut table, &mut out).expect("nobody else writes");
             deleted_max = deleted_max.max(before - table.len());
             table.mark_delivered();
             if stepped == Stepped::Done {
@@ -314,7 +304,7 @@ fn a_collection_deletion_larger_than_the_event_log_finishes() {
             }
         }
         assert_eq!((table.len(), deleted_max), (0, (events_max / UNDELIVERED_SHARE).clamp(1, DELETIONS_PER_STEP)));
-        let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        let list = json(&out);
         assert_eq!(list["items"].as_array().map(Vec::len), Some(2 * JOB_KEYS_PER_STEP), "{events_max}");
     }
 }
@@ -323,7 +313,6 @@ fn a_collection_deletion_larger_than_the_event_log_finishes() {
 #[test]
 fn a_pretty_list_leaves_preceding_output_unchanged() {
     let mut table = table_of(3 * JOB_KEYS_PER_STEP);
-    let now = Now { ms: 0, wall: Time(0) };
     let mut list = |format, pretty, limit, head: &[u8], bytes_max| {
         let form =
             Form { representation: Representation { format, pretty, ..Representation::JSON }, ..Form::default() };
@@ -331,9 +320,8 @@ fn a_pretty_list_leaves_preceding_output_unchanged() {
         let mut out = head.to_vec();
         loop {
             let bytes_max = out.len() + bytes_max;
-            if job.step(&mut table, &mut Storage::Memory, now, &mut out, bytes_max).expect("nothing changes")
-                == Stepped::Done
-            {
+            let stepped = job.step(&mut table, &mut Storage::Memory, Now::default(), &mut out, bytes_max);
+            if stepped.expect("nothing changes") == Stepped::Done {
                 break;
             }
         }
@@ -341,13 +329,12 @@ fn a_pretty_list_leaves_preceding_output_unchanged() {
     };
     for limit in [0, 2 * JOB_KEYS_PER_STEP] {
         let compact = list(Format::Json, false, limit, b"{\"head\"", 1000);
-        let value: serde_json::Value = serde_json::from_slice(&compact).expect("JSON");
         let pretty = list(Format::Json, true, limit, b"{\"head\"", 1000);
         let mut expected = Vec::new();
         crate::codec::json::push_pretty(&mut expected, &compact);
         assert!(pretty == expected, "{limit}");
         let yaml = list(Format::Yaml, false, limit, b"{\"head\"", 1000);
         assert!(list(Format::Yaml, false, limit, b"", 1 << 30) == yaml, "{limit}");
-        assert_eq!(crate::codec::yaml::decode(&yaml).expect("YAML").value, value);
+        assert_eq!(crate::codec::yaml::decode(&yaml).expect("YAML").value, json(&compact));
     }
 }

@@ -24,6 +24,15 @@ struct Sent {
     body: Vec<u8>,
 }
 
+impl Sent {
+    /// Returns a request in JSON, as kubelet sends it.
+    fn new(method: Method, name: &str, body: impl Into<Vec<u8>>) -> Self {
+        let user_agent = Some("kubelet/v1.34");
+        let (path, body) = (path_of(name), body.into());
+        Self { method, path, query: "", accept: Some(JSON), content_type: Some(JSON), user_agent, body }
+    }
+}
+
 /// Status, `Content-Type`, warnings and body of a reply. A list or a watch counts as status 200 with an empty body.
 type Answer = (u16, Option<&'static str>, Vec<String>, Vec<u8>);
 
@@ -53,15 +62,7 @@ impl Side {
             ("watch=1", "application/json;as=Table;g=meta.k8s.io;v=v1"),
         ];
         for (at, (query, accept)) in watches.into_iter().enumerate() {
-            let watch = Sent {
-                method: Method::Get,
-                path: path_of(""),
-                query,
-                accept: Some(accept),
-                content_type: None,
-                user_agent: None,
-                body: Vec::new(),
-            };
+            let watch = Sent { query, accept: Some(accept), ..Sent::new(Method::Get, "", "") };
             match side.reply(&watch, Now::default()) {
                 Reply::Watch(spec) => _ = side.watchers.add(at, *spec, Now::default()),
                 other => panic!("{other:?}"),
@@ -103,15 +104,7 @@ impl Side {
     }
 
     fn body_of(&mut self, name: &str, accept: &'static str) -> Option<Vec<u8>> {
-        let get = Sent {
-            method: Method::Get,
-            path: path_of(name),
-            query: "",
-            accept: Some(accept),
-            content_type: None,
-            user_agent: None,
-            body: Vec::new(),
-        };
+        let get = Sent { accept: Some(accept), ..Sent::new(Method::Get, name, "") };
         let (status, _, _, body) = self.answer(&get, Now::default());
         (status == 200).then_some(body)
     }
@@ -168,15 +161,7 @@ impl World {
         if self.rng.bool() {
             spec += r#","leaseTransitions":3,"acquireTime":"2026-11-21T00:02:25.000001Z""#;
         }
-        let creation = Sent {
-            method: Method::Post,
-            path: path_of(""),
-            query: "",
-            accept: Some(JSON),
-            content_type: Some(JSON),
-            user_agent: Some("kubelet/v1.34"),
-            body: format!(r#"{{"metadata":{{{meta}}},"spec":{{{spec}}}}}"#).into_bytes(),
-        };
+        let creation = Sent::new(Method::Post, "", format!(r#"{{"metadata":{{{meta}}},"spec":{{{spec}}}}}"#));
         let (status, ..) = self.short.answer(&creation, self.now);
         assert_eq!(status, 201);
         let (_, created) = self.short.table.find("n", name).expect("it was created");
@@ -200,13 +185,11 @@ impl World {
             body[found + 13..found + 40].copy_from_slice(time.as_bytes());
         }
         let mut sent = Sent {
-            method: Method::Put,
-            path: path_of(NAMES[at]),
             query: self.choose(&["", "", "timeout=10s", "fieldManager=kubelet", "fieldValidation=Strict"]),
             accept: Some(if is_protobuf { PROTOBUF } else { JSON }),
             content_type: Some(if is_protobuf { PROTOBUF } else { JSON }),
             user_agent: Some("kubelet/v1.34.1 (linux/amd64) kubernetes/93248f9"),
-            body,
+            ..Sent::new(Method::Put, NAMES[at], body)
         };
         if self.rng.u8(..3) == 0 {
             self.change(&mut sent);
@@ -324,15 +307,8 @@ impl World {
                 r#"{"metadata":{"managedFields":[{}]},"spec":{"holderIdentity":"h"}}"#,
             ),
         };
-        Sent {
-            method,
-            path: path_of(NAMES[at]),
-            query,
-            accept: Some(JSON),
-            content_type: Some(content_type),
-            user_agent: Some(self.choose(&["kubelet/1", "kubectl/1", "zz/1"])),
-            body: body.into(),
-        }
+        let user_agent = Some(self.choose(&["kubelet/1", "kubectl/1", "zz/1"]));
+        Sent { query, content_type: Some(content_type), user_agent, ..Sent::new(method, NAMES[at], body) }
     }
 
     fn step(&mut self) {
@@ -429,23 +405,14 @@ fn the_fast_path_and_the_general_path_answer_the_same() {
 fn a_lease_from_the_store_is_renewed_on_the_fast_path() {
     let now = Now { ms: 0, wall: Time(1_795_219_345) };
     let mut side = Side::new(false);
-    let sent = |method, path, body| Sent {
-        method,
-        path,
-        query: "",
-        accept: Some(JSON),
-        content_type: Some(JSON),
-        user_agent: Some("kubelet/v1.34"),
-        body,
-    };
     let spec = r#"{"holderIdentity":"h","renewTime":"2026-01-02T03:04:05.000001Z"}"#;
     let lease = format!(r#"{{"metadata":{{"name":"a"}},"spec":{spec}}}"#);
-    let (status, _, _, created) = side.answer(&sent(Method::Post, path_of(""), lease.into_bytes()), now);
+    let (status, _, _, created) = side.answer(&Sent::new(Method::Post, "", lease), now);
     let (_, object) = side.table.find("n", "a").expect("created");
     let mut table = Table::new(object.version, 10, usize::MAX);
     table.restore(object.number(), object.version, object.lease().into_owned()).expect("a table that is new");
     side.table = table;
     let renewed = String::from_utf8(created).expect("JSON").replace("05.000001Z", "15.000001Z");
-    let (status_of_renewal, ..) = side.answer(&sent(Method::Put, path_of("a"), renewed.into_bytes()), now);
+    let (status_of_renewal, ..) = side.answer(&Sent::new(Method::Put, "a", renewed), now);
     assert_eq!((status, status_of_renewal, side.api.short_ways), (201, 200, [1, 0]));
 }

@@ -54,7 +54,7 @@ pub(super) fn lease(random: &mut Rng) -> Lease {
     meta.managed_fields = match random.u8(..3) {
         0 => ManagedFields::ABSENT,
         1 => ManagedFields::reset(),
-        _ => ManagedFields::restored(Some((0..random.usize(1..4)).map(|_| entry(random)).collect())),
+        _ => ManagedFields::new((0..random.usize(1..4)).map(|_| entry(random)).collect()),
     };
     let spec = &mut lease.spec;
     spec.holder_identity = optional(random, text);

@@ -13,15 +13,8 @@ use serde_json::Value;
 /// Creates a store with a base (the snapshot that startup loads first), possibly a newer snapshot, and some entries.
 fn rig() -> Rig {
     let mut rig = Rig::open(&Store::default(), small_limits(), 60, 1);
-    for n in 0..30 {
-        rig.write(create("n", &format!("{n}")));
-    }
-    for micros in 0..7 {
-        for n in 0..30 {
-            drop(rig.submit(rig.renewal("n", &format!("{n}"), micros)));
-        }
-        rig.settle();
-    }
+    rig.fill();
+    rig.renew_all(0..7);
     rig.write(rig.deletion("n", "7"));
     rig
 }

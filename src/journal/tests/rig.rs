@@ -10,6 +10,7 @@ use crate::table::change::Change;
 use crate::table::object::RenewedTimes;
 use crate::timestamp::{MicroTime, Time};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Version of the table in a new store.
 pub(super) const FIRST_VERSION: u64 = 1_700_000_000_000_000;
@@ -96,6 +97,23 @@ impl Rig {
         self.settle();
         assert!(self.journal.settled() >= ticket.number());
         ticket.take()
+    }
+
+    /// Creates the Leases `0` to `29` in the namespace `n`.
+    pub(super) fn fill(&mut self) {
+        for n in 0..30 {
+            self.write(create("n", &format!("{n}")));
+        }
+    }
+
+    /// Renews the Leases of [`Rig::fill`] at each of these times.
+    pub(super) fn renew_all(&mut self, micros: Range<i64>) {
+        for micros in micros {
+            for n in 0..30 {
+                drop(self.submit(self.renewal("n", &format!("{n}"), micros)));
+            }
+            self.settle();
+        }
     }
 
     pub(super) fn renewal(&self, namespace: &str, name: &str, micros: i64) -> Change {

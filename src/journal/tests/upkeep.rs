@@ -17,9 +17,7 @@ fn manifest(stored: &Stored) -> Manifest {
 
 fn filled(limits: Limits, window: usize) -> Rig {
     let mut rig = Rig::open(&Store::default(), limits, window, 1);
-    for n in 0..30 {
-        rig.write(create("n", &format!("{n}")));
-    }
+    rig.fill();
     rig
 }
 
@@ -35,19 +33,10 @@ fn filled_with_large_leases(limits: Limits) -> Rig {
     rig.restart(limits, 2)
 }
 
-fn renew_all(rig: &mut Rig, micros: i64) {
-    for n in 0..30 {
-        drop(rig.submit(rig.renewal("n", &format!("{n}"), micros)));
-    }
-    rig.settle();
-}
-
 #[test]
 fn entries_before_a_snapshot_stay_for_the_watch_window() {
     let mut rig = filled(small_limits(), 100);
-    for micros in 0..2 {
-        renew_all(&mut rig, micros);
-    }
+    rig.renew_all(0..2);
     let found = manifest(&rig.store.stored());
     let newer = found.newer.expect("a complete snapshot");
     assert!(matches!(found.base, Base::Empty(_)) && rig.table.log().floor() < newer.version);
@@ -55,9 +44,7 @@ fn entries_before_a_snapshot_stay_for_the_watch_window() {
     let commits = rig.store.commits();
     let chunks = commits.iter().flatten().filter(|write| matches!(write, Write::PutChunk { .. })).count();
     assert_eq!(u32::try_from(chunks), Ok(newer.chunks));
-    for micros in 10..14 {
-        renew_all(&mut rig, micros);
-    }
+    rig.renew_all(10..14);
     let found = manifest(&rig.store.stored());
     let Base::Snapshot(base) = found.base else { panic!("the snapshot is not the base") };
     assert_eq!(base.id, newer.id);
@@ -75,7 +62,7 @@ fn snapshots_bound_the_size_of_the_store() {
     let mut rig = filled(small_limits(), 100);
     let mut largest = (0, 0);
     for micros in 0..300 {
-        renew_all(&mut rig, micros);
+        rig.renew_all(micros..micros + 1);
         let stored = rig.store.stored();
         largest = (largest.0.max(stored.entries.len()), largest.1.max(stored.chunks.len()));
     }
@@ -92,7 +79,7 @@ fn a_journal_over_its_size_limit_is_truncated_early() {
     let mut rig = filled(limits, 1_000_000);
     let mut largest = 0;
     for micros in 0..300 {
-        renew_all(&mut rig, micros);
+        rig.renew_all(micros..micros + 1);
         largest = largest.max(rig.journal.stats().journal_bytes);
     }
     // Only a size above the limit makes the journal replace the base and delete entries. So the size exceeds the limit
@@ -107,9 +94,7 @@ fn a_journal_over_its_size_limit_is_truncated_early() {
 #[test]
 fn a_commit_deletes_few_entries_and_a_manifest_is_alone() {
     let mut rig = filled(small_limits(), 50);
-    for micros in 0..100 {
-        renew_all(&mut rig, micros);
-    }
+    rig.renew_all(0..100);
     let (mut entries, mut stored) = (std::collections::VecDeque::new(), std::collections::BTreeSet::new());
     let mut next = 1;
     let (mut truncations, mut drops) = (0, 0);
@@ -194,9 +179,7 @@ fn unreferenced_chunks_are_deleted_at_the_next_start() {
     rig = rig.restart(small_limits(), 2);
     rig.settle();
     assert!(rig.store.stored().chunks.keys().all(|(id, _)| *id != SnapshotId(41)));
-    for micros in 0..4 {
-        renew_all(&mut rig, micros);
-    }
+    rig.renew_all(0..4);
     let ids: Vec<_> = manifest(&rig.store.stored()).snapshots().map(|info| info.id.0).collect();
     assert!(!ids.is_empty(), "no snapshot");
 }
@@ -204,9 +187,7 @@ fn unreferenced_chunks_are_deleted_at_the_next_start() {
 #[test]
 fn counters_go_on_after_a_reload() {
     let mut rig = filled(small_limits(), 100);
-    for micros in 0..4 {
-        renew_all(&mut rig, micros);
-    }
+    rig.renew_all(0..4);
     rig.store.fill(1);
     drop(rig.write(create("n", "late")));
     let Stats { snapshots, storage_errors, .. } = rig.journal.stats();
@@ -313,9 +294,7 @@ fn an_empty_table_has_a_snapshot_too() {
 #[test]
 fn the_statistics_show_age_and_size_of_a_snapshot() {
     let mut rig = filled(small_limits(), 100);
-    for micros in 0..2 {
-        renew_all(&mut rig, micros);
-    }
+    rig.renew_all(0..2);
     rig.now_ms += 60_000;
     rig.turn();
     let snapshot = rig.journal.stats().snapshot.expect("a snapshot");

@@ -280,29 +280,9 @@ mod tests {
 
     #[test]
     fn steps_have_the_order_of_structured_merge_diff() {
-        let sorted = [
-            "f:a",
-            "f:b",
-            "k:{}",
-            r#"k:{"a":1}"#,
-            r#"k:{"a":1,"b":1}"#,
-            r#"k:{"a":2}"#,
-            r#"k:{"b":1}"#,
-            "v:-1",
-            "v:1.5",
-            "v:2",
-            r#"v:"1""#,
-            r#"v:"a""#,
-            "v:false",
-            "v:true",
-            "v:[1]",
-            "v:[1,2]",
-            "v:[2]",
-            "v:{}",
-            "v:null",
-            "i:1",
-            "i:2",
-        ];
+        let sorted = r#"f:a f:b k:{} k:{"a":1} k:{"a":1,"b":1} k:{"a":2} k:{"b":1} v:-1 v:1.5 v:2 v:"1"
+            v:"a" v:false v:true v:[1] v:[1,2] v:[2] v:{} v:null i:1 i:2"#;
+        let sorted: Vec<_> = sorted.split_whitespace().collect();
         let parsed: Vec<_> = sorted.iter().map(|text| PathElement::parse(text).expect(text)).collect();
         for (at, a) in parsed.iter().enumerate() {
             for (bt, b) in parsed.iter().enumerate() {

@@ -241,11 +241,7 @@ func (x *execution) ask(ctx context.Context, version int, asked [2]message, watc
 	var problems [2]error
 	var waiting sync.WaitGroup
 	for at := range answers {
-		waiting.Add(1)
-		go func() {
-			defer waiting.Done()
-			answers[at], problems[at] = x.both[at].ask(ctx, version, asked[at], watch)
-		}()
+		waiting.Go(func() { answers[at], problems[at] = x.both[at].ask(ctx, version, asked[at], watch) })
 	}
 	waiting.Wait()
 	return answers, errors.Join(problems[:]...)

@@ -94,9 +94,7 @@ func run(ctx context.Context, builtin, server string, seed, count int64, steps i
 	var workers sync.WaitGroup
 	broken := make(chan error, parallel)
 	for number := range parallel {
-		workers.Add(1)
-		go func() {
-			defer workers.Done()
+		workers.Go(func() {
 			for ctx.Err() == nil {
 				at := next.Add(1) - 1
 				if at >= count {
@@ -112,7 +110,7 @@ func run(ctx context.Context, builtin, server string, seed, count int64, steps i
 					return
 				}
 			}
-		}()
+		})
 	}
 	workers.Wait()
 	select {

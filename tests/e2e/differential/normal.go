@@ -41,7 +41,6 @@ var (
 	generated = regexp.MustCompile(`\bg\d+-(?:UPPER|é)?[bcdfghjklmnpqrstvwxz2456789]{5,}`)
 	current   = regexp.MustCompile(`(, current: )\d+`)
 	next      = regexp.MustCompile(`("?continue"?:\s*"?)([A-Za-z0-9_=-]{20,})`)
-	mistakes  = regexp.MustCompile(`errors:(\\n  |\n  )((?:[^"\\]|\\[^"n]|\\"|\\n  )*)`)
 	age       = regexp.MustCompile(`("cells":\s*\[\s*"[^]]*?,\s*)"\d+[smh][0-9smh]*"(\s*\])`)
 	yamlAge   = regexp.MustCompile(`(?m)^(  - )\d+[smh][0-9smh]*$`)
 	yamlList  = regexp.MustCompile(`(?m)^(  resourceVersion: ")(\d+)"`)

@@ -71,7 +71,7 @@ func (g *gen) anyValue() string {
 func (g *gen) mergePatch(strategic bool) string {
 	var fields []string
 	if !g.odds(4) {
-		fields = append(fields, `"spec":`+g.mostly(25, g.object(append(g.spec(), g.directives(strategic, "")...)), "null", "{}", "[]", "5"))
+		fields = append(fields, `"spec":`+g.mostly(25, g.object(append(g.spec(), g.directives(strategic)...)), "null", "{}", "[]", "5"))
 	}
 	if g.odds(2) {
 		fields = append(fields, `"metadata":`+g.mostly(25, g.object(g.patchOfMeta(strategic)), "null", "{}", "[]"))
@@ -79,7 +79,7 @@ func (g *gen) mergePatch(strategic bool) string {
 	if g.wrong(12) {
 		fields = append(fields, g.one(`"kind":"Lease"`, `"apiVersion":"coordination.k8s.io/v1"`, `"kind":"Pod"`, `"apiVersion":"v2"`, `"unknown":1`, `"kind":null`, `"status":{}`, `"apiVersion":null`, `"kind":5`))
 	}
-	fields = append(fields, g.directives(strategic, "")...)
+	fields = append(fields, g.directives(strategic)...)
 	text := g.object(unique(fields))
 	if g.wrong(40) {
 		return g.one("", "null", "[]", "5", `"x"`, "x", text+"x", "{", " "+text)
@@ -117,7 +117,7 @@ func (g *gen) patchOfMeta(strategic bool) []string {
 	return unique(fields)
 }
 
-func (g *gen) directives(strategic bool, _ string) []string {
+func (g *gen) directives(strategic bool) []string {
 	if !strategic || !g.odds(12) {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -241,8 +242,8 @@ func (m *memory) learn(decoded []byte) {
 		}
 		remember(m.uids, name, meta.UID)
 		m.objects[name] = decoded
-		if meta.GenerateName != "" && strings.HasPrefix(meta.Name, meta.GenerateName) {
-			m.noteName(meta.Name)
+		if meta.GenerateName != "" && strings.HasPrefix(meta.Name, meta.GenerateName) && !slices.Contains(m.names, meta.Name) {
+			m.names = append(m.names, meta.Name)
 		}
 	case "LeaseList", "PartialObjectMetadataList", "Table":
 		if object.Kind == "Table" && bytes.Count(decoded, []byte(`"cells"`)) == 1 && meta.Continue == "" {
@@ -263,15 +264,6 @@ func (m *memory) learn(decoded []byte) {
 // learnItem remembers a Lease of a list. The items of a list have no kind, so learnItem adds it.
 func (m *memory) learnItem(item json.RawMessage) {
 	m.learn(append([]byte(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1",`), bytes.TrimPrefix(item, []byte("{"))...))
-}
-
-func (m *memory) noteName(name string) {
-	for _, known := range m.names {
-		if known == name {
-			return
-		}
-	}
-	m.names = append(m.names, name)
 }
 
 func remember(of map[string][]string, name, value string) {

@@ -64,8 +64,7 @@ func newManagers(ctx context.Context, t *testing.T) *managers {
 	e := &managers{t: t, pace: pace{seconds * time.Second, seconds * 2 / 3 * time.Second, max(1, seconds/7) * time.Second}}
 	watching, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
-	done.Add(1)
-	go func() { defer done.Done(); e.look(watching) }()
+	done.Go(func() { e.look(watching) })
 	t.Cleanup(func() {
 		stop()
 		done.Wait()

@@ -218,7 +218,7 @@ func TestControllerManagerElection(t *testing.T) {
 		var holder string
 		var last time.Time
 		for renewals := 0; renewals < 4; {
-			held, err := admin().CoordinationV1().Leases("kube-system").Get(ctx, "kube-controller-manager", metav1.GetOptions{})
+			held, err := theLease(ctx, controllerManager)
 			if err != nil {
 				// The Lease may be missing until its holder creates it again.
 				if ctx.Err() != nil {

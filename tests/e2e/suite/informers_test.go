@@ -59,7 +59,7 @@ func (s *scene) beginForeignInformers() (all []*foreignInformers, err error) {
 			}
 			started := &foreignInformers{name: fmt.Sprintf("%s, WatchList %s", filepath.Base(program), watchList)}
 			all = append(all, started)
-			s.begin(func() {
+			s.running.Go(func() {
 				started.read(bufio.NewScanner(output))
 				if err := run.Wait(); s.alive.Err() == nil {
 					s.fail(fmt.Errorf("%s has ended: %v: %s", started.name, err, errors.String()))

@@ -133,15 +133,13 @@ func newCluster(ctx context.Context, t *testing.T) (*cluster, error) {
 	}
 	t.Logf("%s is the disturbed node", c.node)
 	ctx, c.stop = context.WithCancel(ctx)
-	c.running.Add(1)
-	go func() {
-		defer c.running.Done()
+	c.running.Go(func() {
 		for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
 			if nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err == nil {
 				c.look(nodes.Items)
 			}
 		}
-	}()
+	})
 	return c, nil
 }
 
@@ -342,15 +340,7 @@ func (c *cluster) stay(ctx context.Context, change string) error {
 		}
 		before = append(before, holder)
 	}
-	seen := newRenewals()
-	following, stop := context.WithCancel(ctx)
-	var done sync.WaitGroup
-	done.Add(1)
-	go func() {
-		defer done.Done()
-		seen.follow(following, c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease))
-	}()
-	defer done.Wait()
+	seen, stop := followRenewals(ctx, c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease))
 	defer stop()
 	time.Sleep(kubeletInterval)
 	began := time.Now()

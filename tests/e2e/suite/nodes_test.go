@@ -122,7 +122,7 @@ func newControlPlane(ctx context.Context, t *testing.T) (*nodeSet, error) {
 		for number := range kubeletsEach {
 			name := fmt.Sprintf("node-%d-%d", server, number)
 			kubelet := leasecontroller.NewController(clock.RealClock{}, clientset(config), name, 40, nil, renewInterval, name, n.space, nil)
-			n.begin(func() { kubelet.Run(ctx) })
+			n.running.Go(func() { kubelet.Run(ctx) })
 		}
 	}
 	for election := range 2 * elections {
@@ -146,7 +146,7 @@ func newControlPlane(ctx context.Context, t *testing.T) (*nodeSet, error) {
 		}
 		n.leaders = append(n.leaders, candidates)
 	}
-	n.begin(func() {
+	n.running.Go(func() {
 		for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 			if err := n.sameLeaders(); err != nil && ctx.Err() == nil {
 				n.failures <- err
@@ -155,11 +155,6 @@ func newControlPlane(ctx context.Context, t *testing.T) (*nodeSet, error) {
 		}
 	})
 	return n, nil
-}
-
-func (n *nodeSet) begin(run func()) {
-	n.running.Add(1)
-	go func() { defer n.running.Done(); run() }()
 }
 
 func (n *nodeSet) end() {
@@ -181,12 +176,7 @@ func (n *nodeSet) sameLeaders() error {
 // take runs a step, and checks the delays of renewals during the step.
 func (n *nodeSet) take(ctx context.Context, step nodeStep) error {
 	other := n.configs[(n.lost+1)%len(n.configs)]
-	seen := newRenewals()
-	following, stop := context.WithCancel(ctx)
-	var done sync.WaitGroup
-	done.Add(1)
-	go func() { defer done.Done(); seen.follow(following, clientset(other).CoordinationV1().Leases(n.space)) }()
-	defer done.Wait()
+	seen, stop := followRenewals(ctx, clientset(other).CoordinationV1().Leases(n.space))
 	defer stop()
 	time.Sleep(2 * renewInterval)
 	if err := command(ctx, step.begin); err != nil {

@@ -94,7 +94,7 @@ func (s *scene) keepControllers(ctx context.Context) {
 	if start == "" {
 		return
 	}
-	s.begin(func() {
+	s.running.Go(func() {
 		for ; ctx.Err() == nil; time.Sleep(time.Second) {
 			// The command waits until kube-controller-manager leads, which is impossible during the outage. So its
 			// error is ignored.

@@ -202,7 +202,7 @@ type marks struct {
 
 func (s *scene) beginMarks(ctx context.Context) *marks {
 	m := &marks{}
-	s.begin(func() {
+	s.running.Go(func() {
 		for ; ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
 			for number, node := range s.nodes[:silent] {
 				object, err := admin().CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})

@@ -53,15 +53,11 @@ func TestReplicas(t *testing.T) {
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer cancel()
-		begin := func(run func()) {
-			running.Add(1)
-			go func() { defer running.Done(); run() }()
-		}
 		for number := range kubelets {
 			name := fmt.Sprintf("node-%03d", number)
 			kubelet := leasecontroller.NewController(clock.RealClock{}, clientset(configs[number%2]), name, 40, nil,
 				renewInterval, name, space, nil)
-			begin(func() { kubelet.Run(ctx) })
+			running.Go(func() { kubelet.Run(ctx) })
 		}
 		leaders := make([][]*candidate, elections)
 		for election := range leaders {
@@ -81,7 +77,7 @@ func TestReplicas(t *testing.T) {
 			}
 		}
 		renewals := newRenewals()
-		begin(func() { renewals.follow(ctx, clientset(configs[0]).CoordinationV1().Leases(space)) })
+		running.Go(func() { renewals.follow(ctx, clientset(configs[0]).CoordinationV1().Leases(space)) })
 		time.Sleep(2 * renewInterval)
 
 		commands := strings.Split(os.Getenv("E2E_REPLICAS"), ",")
@@ -120,6 +116,15 @@ type renewals struct {
 
 func newRenewals() *renewals {
 	return &renewals{last: map[string]time.Time{}, gap: map[string]time.Duration{}}
+}
+
+// followRenewals records renewals until the returned function is called.
+func followRenewals(ctx context.Context, leases coordinationclient.LeaseInterface) (*renewals, func()) {
+	seen := newRenewals()
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() { seen.follow(ctx, leases) })
+	return seen, func() { cancel(); following.Wait() }
 }
 
 // follow records the renewals until the context ends. It lists the Leases eight times in each interval of a renewal. An

@@ -61,9 +61,7 @@ func TestRollingRestart(t *testing.T) {
 		defer stop()
 		var nodes sync.WaitGroup
 		for number := range rollingNodes {
-			nodes.Add(1)
-			go func() {
-				defer nodes.Done()
+			nodes.Go(func() {
 				leases := clientset(configs[number%2]).CoordinationV1().Leases(space)
 				held, err := leases.Create(ctx, lease(fmt.Sprintf("node-%d", number), "kubelet"), metav1.CreateOptions{})
 				for err == nil && renewing.Err() == nil {
@@ -75,7 +73,7 @@ func TestRollingRestart(t *testing.T) {
 				if err != nil {
 					failed <- fmt.Errorf("node-%d at %s: %w%s", number, time.Now().Format("15:04:05.000"), err, causes(err))
 				}
-			}()
+			})
 		}
 		time.Sleep(betweenStops)
 		for range rollingRounds {

@@ -59,9 +59,7 @@ func (s *scene) eachOfMany(do func(leases coordinationclient.LeaseInterface, num
 	var working sync.WaitGroup
 	for worker := range manyAtOnce {
 		leases := clientset(s.configs[worker%len(s.configs)]).CoordinationV1().Leases(s.manySpace)
-		working.Add(1)
-		go func() {
-			defer working.Done()
+		working.Go(func() {
 			var first error
 			for number := range numbers {
 				if err := do(leases, number); err != nil && first == nil {
@@ -69,7 +67,7 @@ func (s *scene) eachOfMany(do func(leases coordinationclient.LeaseInterface, num
 				}
 			}
 			failed <- first
-		}()
+		})
 	}
 	for number := range s.many {
 		numbers <- number

@@ -98,8 +98,7 @@ func apiServiceManifest(ctx context.Context, cluster kubectl) (string, error) {
 
 // acquireBuiltIn gives the built-in lock to the holder "two". It fails while our servers serve the lock.
 func acquireBuiltIn(ctx context.Context, space string) error {
-	_, err := admin().CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, handoverLease, metav1.GetOptions{})
-	if err == nil {
+	if _, err := theLease(ctx, handoverLease); err == nil {
 		return errors.New("our servers still serve Leases")
 	}
 	leases := admin().CoordinationV1().Leases(space)
@@ -115,7 +114,7 @@ func acquireBuiltIn(ctx context.Context, space string) error {
 // isStep checks that our servers serve Leases through kube-apiserver. The Lease in which they store the state of the
 // switch must have this step.
 func isStep(ctx context.Context, wanted string) error {
-	handover, err := admin().CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, handoverLease, metav1.GetOptions{})
+	handover, err := theLease(ctx, handoverLease)
 	if err != nil {
 		return err
 	}

@@ -216,11 +216,6 @@ func (s *scene) end() {
 	s.endMany()
 }
 
-func (s *scene) begin(run func()) {
-	s.running.Add(1)
-	go func() { defer s.running.Done(); run() }()
-}
-
 func (s *scene) fail(err error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -246,11 +241,11 @@ func (s *scene) beginNodes(ctx context.Context) error {
 			name, corev1.NamespaceNodeLease, nil)
 		alive, cancel := context.WithCancel(ctx)
 		s.kubelets = append(s.kubelets, kubelet{alive, cancel})
-		s.begin(func() { defer cancel(); renewer.Run(alive) })
+		s.running.Go(func() { defer cancel(); renewer.Run(alive) })
 	}
 	s.beats = newRenewals()
-	s.begin(func() { s.beats.follow(ctx, s.heartbeats()) })
-	s.begin(func() {
+	s.running.Go(func() { s.beats.follow(ctx, s.heartbeats()) })
+	s.running.Go(func() {
 		for ; ctx.Err() == nil; time.Sleep(time.Second) {
 			for number, node := range s.nodes {
 				object, err := nodes.Get(ctx, node, metav1.GetOptions{})
@@ -301,7 +296,7 @@ func (s *scene) beginElections(ctx context.Context) error {
 			}
 		}
 		s.leaders = append(s.leaders, candidates)
-		s.begin(func() {
+		s.running.Go(func() {
 			for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 				for rank, c := range candidates {
 					if c.leads.Load() != (rank == 0) && ctx.Err() == nil {
@@ -327,7 +322,7 @@ func (s *scene) beginChurn(ctx context.Context) error {
 	s.churn = newChurn(servers, max(1, locks/5))
 	for lock := range locks {
 		for worker := range 3 {
-			s.begin(func() { s.churn.run(ctx, fmt.Sprint("lock-", lock), fmt.Sprint("worker-", worker)) })
+			s.running.Go(func() { s.churn.run(ctx, fmt.Sprint("lock-", lock), fmt.Sprint("worker-", worker)) })
 		}
 	}
 	return nil
