@@ -618,7 +618,7 @@ impl Api {
             (Route::Unknown, _) => Err(ApiError::PathNotFound),
             (Route::Metrics, Method::Get | Method::Head) => {
                 let (journal, handover) = (self.storage.journal(), self.handover.stats());
-                let text = self.metrics.encode(table, journal, handover, call.now);
+                let text = self.metrics.encode(table, journal, handover, self.health.results(), call.now);
                 Ok(Reply::Response(Response::new(200, METRICS, text.into())))
             }
             (route, Method::Get) => discovery::document(route, call, &self.health),

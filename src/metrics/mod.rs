@@ -228,9 +228,17 @@ impl Metrics {
         self.holders.due_ms()
     }
 
-    /// Returns all metrics in the Prometheus text format, version 0.0.4.
+    /// Returns all metrics in the Prometheus text format, version 0.0.4. `checks` are the results of the health checks:
+    /// the name of the endpoint, the name of the check, and whether the check passes.
     #[must_use]
-    pub fn encode(&mut self, table: &Table, journal: Option<&Journal>, handover: HandoverStats, now: Now) -> Vec<u8> {
+    pub fn encode(
+        &mut self,
+        table: &Table,
+        journal: Option<&Journal>,
+        handover: HandoverStats,
+        checks: impl Iterator<Item = (&'static str, &'static str, bool)>,
+        now: Now,
+    ) -> Vec<u8> {
         self.holders.on_asked(table, now);
         let mut out = Exposition::new();
         self.requests.encode(&mut out);
@@ -256,6 +264,10 @@ impl Metrics {
             self.journal.encode(&mut out, journal);
         }
         self.encode_loop(&mut out);
+        out.gauge("kubernetes_healthcheck", "1 if the health check passes, 0 if it fails.");
+        for (endpoint, check, passes) in checks {
+            out.sample("kubernetes_healthcheck", &[("name", check), ("type", endpoint)], u8::from(passes));
+        }
         encode_build_info(&mut out);
         let since_start = i64::try_from(now.ms / 1000).unwrap_or(i64::MAX);
         let started = *self.started.get_or_insert_with(|| Time(now.wall.0.saturating_sub(since_start)));
@@ -512,9 +524,12 @@ mod tests {
         // open watches would be from two different moments.
         metrics.count_watch();
         let handover = HandoverStats { serves: true, ..HandoverStats::default() };
-        let text = String::from_utf8(metrics.encode(&table, None, handover, Now::default())).expect("text");
+        let checks = [("livez", "ping", true), ("readyz", "journal", false)].into_iter();
+        let text = String::from_utf8(metrics.encode(&table, None, handover, checks, Now::default())).expect("text");
         for (series, value) in [
             ("coordination_watches_started_total", 3),
+            ("kubernetes_healthcheck{name=\"ping\",type=\"livez\"}", 1),
+            ("kubernetes_healthcheck{name=\"journal\",type=\"readyz\"}", 0),
             ("apiserver_watch_events_total{group=\"coordination.k8s.io\",version=\"v1\",resource=\"leases\"}", 2),
             ("coordination_watches_ended_total{reason=\"closed\"}", 1),
             ("coordination_watches_ended_total{reason=\"expired\"}", 1),

@@ -126,6 +126,12 @@ impl HealthChecks {
         })
     }
 
+    /// Returns the results of all checks: the name of the endpoint, the name of the check, and whether the check
+    /// passes.
+    pub fn results(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+        ALL.iter().flat_map(|probe| self.of(*probe).map(|(name, state)| (probe.name(), name, state.is_ok())))
+    }
+
     fn of(&self, probe: Probe) -> impl Iterator<Item = (&'static str, Result<(), &str>)> {
         let registered = self.checks.iter().filter(move |check| check.probes.contains(&probe));
         let shutdown = if self.is_stopping { Err("process is shutting down") } else { Ok(()) };

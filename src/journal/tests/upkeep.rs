@@ -201,7 +201,13 @@ fn counters_go_on_after_a_reload() {
     metrics.count_reload(&rig.journal);
     let again = filled(small_limits(), 100);
     let own = again.journal.stats();
-    let text = metrics.encode(&again.table, Some(&again.journal), HandoverStats::default(), Now::default());
+    let text = metrics.encode(
+        &again.table,
+        Some(&again.journal),
+        HandoverStats::default(),
+        std::iter::empty(),
+        Now::default(),
+    );
     let text = String::from_utf8(text).expect("text");
     for (name, total) in [
         ("snapshots_total", snapshots + own.snapshots),
