@@ -71,17 +71,24 @@ fn renew_until_acknowledged(rig: &Rig) -> Duration {
     begun.elapsed()
 }
 
-/// Goal: a leader keeps its lock if the copying replica dies. client-go gives up the lock after 10 s without a
-/// successful renewal.
-#[test]
-fn renewals_resume_soon_after_the_copying_replica_dies() {
-    let Some(mut rig) = Rig::start("etcd") else { return };
+/// Starts two replicas. Returns a rig with the second one by name, and the first one by name, which copies Leases.
+/// Returns `None` if this machine has no etcd.
+fn start_two() -> Option<(Rig, Process)> {
+    let mut rig = Rig::start("etcd")?;
     let mut first = start_server(&rig.etcd, "etcd");
     if name_end(&rig.server) < name_end(&first) {
         std::mem::swap(&mut rig.server, &mut first);
     }
-    rig.put_built_in("a", "h", EARLY);
     eventually("two replicas", || replicas(&rig) == 2);
+    Some((rig, first))
+}
+
+/// Goal: a leader keeps its lock if the copying replica dies. client-go gives up the lock after 10 s without a
+/// successful renewal.
+#[test]
+fn renewals_resume_soon_after_the_copying_replica_dies() {
+    let Some((rig, mut first)) = start_two() else { return };
+    rig.put_built_in("a", "h", EARLY);
     rig.reach("import", "imported");
     rig.register(true);
     renew_until_acknowledged(&rig);
@@ -90,6 +97,21 @@ fn renewals_resume_soon_after_the_copying_replica_dies() {
     assert!(waited < Duration::from_secs(10), "{waited:?}");
     assert_eq!(replicas(&rig), 1);
     rig.reach("serve", "serving");
+}
+
+/// Goal: a creation of a paused replica that takes effect late in built-in storage is undone. The replica that begins
+/// to copy deletes the Lease: the next replica by name, or the paused one after its pause. Method: the test itself
+/// creates a Lease in built-in storage, in place of the paused replica.
+#[test]
+fn a_late_creation_of_a_paused_replica_is_undone() {
+    let Some((rig, first)) = start_two() else { return };
+    rig.take_over();
+    first.signal("STOP");
+    rig.put_built_in("early", "h", EARLY);
+    eventually("a deletion by the next replica", || rig.built_in("early").is_none());
+    rig.put_built_in("late", "h", EARLY);
+    first.signal("CONT");
+    eventually("a deletion by the replica that was paused", || rig.built_in("late").is_none());
 }
 
 /// A lock that clients acquire in built-in storage and renew at this server.
