@@ -98,12 +98,12 @@ pub trait FieldLines {
 
 /// Field lines with these names and values, for tests.
 #[cfg(test)]
-pub(crate) struct Lines<'a>(pub(crate) &'a [(&'a str, &'a str)]);
+pub(crate) struct Lines<'a>(pub(crate) &'a [(&'a str, &'a [u8])]);
 
 #[cfg(test)]
 impl FieldLines for Lines<'_> {
     fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
-        self.0.iter().for_each(|(name, value)| each(name.as_bytes(), value.as_bytes()));
+        self.0.iter().for_each(|(name, value)| each(name.as_bytes(), value));
     }
 }
 

@@ -85,13 +85,14 @@ impl FieldError {
     /// Creates an error `Unsupported value` for a string. Quotes the string as Go does.
     #[must_use]
     pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
-        Self {
-            field: field.into(),
-            kind: FieldErrorKind::NotSupported {
-                value: go_quoted(value),
-                supported: supported.iter().map(|s| (*s).to_owned()).collect(),
-            },
-        }
+        Self::not_supported_unquoted(field, go_quoted(value), supported)
+    }
+
+    /// Creates an error `Unsupported value` for a value that already is as Go prints it.
+    #[must_use]
+    pub fn not_supported_unquoted(field: impl Into<String>, value: String, supported: &[&str]) -> Self {
+        let supported = supported.iter().map(|s| (*s).to_owned()).collect();
+        Self { field: field.into(), kind: FieldErrorKind::NotSupported { value, supported } }
     }
 
     /// Returns the `reason` of this error as a cause in a `Status` (`metav1.CauseType`).

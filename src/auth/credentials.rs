@@ -160,7 +160,7 @@ impl fmt::Debug for Credentials {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::request_header::tests::Lines;
+    use crate::http::Lines;
 
     fn proven(proof: Proof) -> Credentials {
         let kind = Kind::proven(Arc::new(Trust::none()), proof, Time(5));

@@ -148,19 +148,9 @@ fn refill(strings: &mut Vec<String>, at: usize) -> &mut String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// Field lines of a request, for tests.
-    pub(crate) struct Lines<'a>(pub(crate) &'a [(&'a str, &'a [u8])]);
-
-    impl FieldLines for Lines<'_> {
-        fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
-            for (name, value) in self.0 {
-                each(name.as_bytes(), value);
-            }
-        }
-    }
+    use crate::http::Lines;
 
     fn identity(names: &HeaderNames, lines: &[(&str, &[u8])]) -> Result<Identity, Unnamed> {
         let mut identity = Identity {

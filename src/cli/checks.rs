@@ -2,6 +2,7 @@
 
 use super::args::{Args, Command, StorageKind};
 use super::{Stop, one_line, wrong_usage};
+use crate::http::is_token_byte;
 use clap::Parser;
 use clap::error::ErrorKind;
 use std::ffi::OsString;
@@ -145,5 +146,5 @@ pub(super) fn check_folder(flag: &str, dir: Option<&Path>) -> Result<(), String>
 
 /// Whether `name` is a field name (RFC 9110 §5.1), or a prefix of one.
 fn is_field_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+    !name.is_empty() && name.bytes().all(is_token_byte)
 }

@@ -98,48 +98,35 @@ fn push_go(out: &mut String, value: &Value, depth: usize, push_scalar: &dyn Fn(&
     if depth > SHOWN_DEPTH_MAX || out.len() > SHOWN_BYTES_MAX {
         return out.push_str("...");
     }
-    let (open, close, space) = match (value, syntax) {
-        (Value::Array(_), false) => ("[", ']', " "),
-        (Value::Array(_), true) => ("[]interface {}{", '}', ", "),
-        (Value::Object(_), false) => ("map[", ']', " "),
-        (Value::Object(_), true) => ("map[string]interface {}{", '}', ", "),
+    let elements: Box<dyn Iterator<Item = (Option<&String>, &Value)> + '_> = match value {
+        Value::Array(elements) => Box::new(elements.iter().map(|element| (None, element))),
+        Value::Object(members) => Box::new(members.iter().map(|(name, member)| (Some(name), member))),
         _ => return push_scalar(out, value),
     };
+    let (open, close, space) = match (value.is_array(), syntax) {
+        (true, false) => ("[", ']', " "),
+        (true, true) => ("[]interface {}{", '}', ", "),
+        (false, false) => ("map[", ']', " "),
+        (false, true) => ("map[string]interface {}{", '}', ", "),
+    };
     out.push_str(open);
-    let mut first = true;
-    let mut next = |out: &mut String| {
-        if !std::mem::take(&mut first) {
+    for (index, (name, element)) in elements.enumerate() {
+        if out.len() > SHOWN_BYTES_MAX {
+            out.push_str("...");
+            break;
+        }
+        if index > 0 {
             out.push_str(space);
         }
-    };
-    match value {
-        Value::Array(elements) => {
-            for element in elements {
-                if out.len() > SHOWN_BYTES_MAX {
-                    out.push_str("...");
-                    break;
-                }
-                next(out);
-                push_go(out, element, depth + 1, push_scalar, syntax);
+        if let Some(name) = name {
+            if syntax {
+                out.push_str(&go_quoted(name));
+            } else {
+                out.push_str(name);
             }
+            out.push(':');
         }
-        Value::Object(members) => {
-            for (name, member) in members {
-                if out.len() > SHOWN_BYTES_MAX {
-                    out.push_str("...");
-                    break;
-                }
-                next(out);
-                if syntax {
-                    out.push_str(&go_quoted(name));
-                } else {
-                    out.push_str(name);
-                }
-                out.push(':');
-                push_go(out, member, depth + 1, push_scalar, syntax);
-            }
-        }
-        _ => {}
+        push_go(out, element, depth + 1, push_scalar, syntax);
     }
     out.push(close);
 }

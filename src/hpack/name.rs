@@ -6,246 +6,122 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameId(u8);
 
-impl NameId {
-    /// Any name that has no constant here.
-    pub const UNKNOWN: Self = Self(0);
-    /// `:authority`.
-    pub const AUTHORITY: Self = Self(1);
-    /// `:method`.
-    pub const METHOD: Self = Self(2);
-    /// `:path`.
-    pub const PATH: Self = Self(4);
-    /// `:scheme`.
-    pub const SCHEME: Self = Self(6);
-    /// `:status`.
-    pub const STATUS: Self = Self(8);
-    /// `accept-charset`.
-    pub const ACCEPT_CHARSET: Self = Self(15);
-    /// `accept-encoding`.
-    pub const ACCEPT_ENCODING: Self = Self(16);
-    /// `accept-language`.
-    pub const ACCEPT_LANGUAGE: Self = Self(17);
-    /// `accept-ranges`.
-    pub const ACCEPT_RANGES: Self = Self(18);
-    /// `accept`.
-    pub const ACCEPT: Self = Self(19);
-    /// `access-control-allow-origin`.
-    pub const ACCESS_CONTROL_ALLOW_ORIGIN: Self = Self(20);
-    /// `age`.
-    pub const AGE: Self = Self(21);
-    /// `allow`.
-    pub const ALLOW: Self = Self(22);
-    /// `authorization`.
-    pub const AUTHORIZATION: Self = Self(23);
-    /// `cache-control`.
-    pub const CACHE_CONTROL: Self = Self(24);
-    /// `content-disposition`.
-    pub const CONTENT_DISPOSITION: Self = Self(25);
-    /// `content-encoding`.
-    pub const CONTENT_ENCODING: Self = Self(26);
-    /// `content-language`.
-    pub const CONTENT_LANGUAGE: Self = Self(27);
-    /// `content-length`.
-    pub const CONTENT_LENGTH: Self = Self(28);
-    /// `content-location`.
-    pub const CONTENT_LOCATION: Self = Self(29);
-    /// `content-range`.
-    pub const CONTENT_RANGE: Self = Self(30);
-    /// `content-type`.
-    pub const CONTENT_TYPE: Self = Self(31);
-    /// `cookie`.
-    pub const COOKIE: Self = Self(32);
-    /// `date`.
-    pub const DATE: Self = Self(33);
-    /// `etag`.
-    pub const ETAG: Self = Self(34);
-    /// `expect`.
-    pub const EXPECT: Self = Self(35);
-    /// `expires`.
-    pub const EXPIRES: Self = Self(36);
-    /// `from`.
-    pub const FROM: Self = Self(37);
-    /// `host`.
-    pub const HOST: Self = Self(38);
-    /// `if-match`.
-    pub const IF_MATCH: Self = Self(39);
-    /// `if-modified-since`.
-    pub const IF_MODIFIED_SINCE: Self = Self(40);
-    /// `if-none-match`.
-    pub const IF_NONE_MATCH: Self = Self(41);
-    /// `if-range`.
-    pub const IF_RANGE: Self = Self(42);
-    /// `if-unmodified-since`.
-    pub const IF_UNMODIFIED_SINCE: Self = Self(43);
-    /// `last-modified`.
-    pub const LAST_MODIFIED: Self = Self(44);
-    /// `link`.
-    pub const LINK: Self = Self(45);
-    /// `location`.
-    pub const LOCATION: Self = Self(46);
-    /// `max-forwards`.
-    pub const MAX_FORWARDS: Self = Self(47);
-    /// `proxy-authenticate`.
-    pub const PROXY_AUTHENTICATE: Self = Self(48);
-    /// `proxy-authorization`.
-    pub const PROXY_AUTHORIZATION: Self = Self(49);
-    /// `range`.
-    pub const RANGE: Self = Self(50);
-    /// `referer`.
-    pub const REFERER: Self = Self(51);
-    /// `refresh`.
-    pub const REFRESH: Self = Self(52);
-    /// `retry-after`.
-    pub const RETRY_AFTER: Self = Self(53);
-    /// `server`.
-    pub const SERVER: Self = Self(54);
-    /// `set-cookie`.
-    pub const SET_COOKIE: Self = Self(55);
-    /// `strict-transport-security`.
-    pub const STRICT_TRANSPORT_SECURITY: Self = Self(56);
-    /// `transfer-encoding`.
-    pub const TRANSFER_ENCODING: Self = Self(57);
-    /// `user-agent`.
-    pub const USER_AGENT: Self = Self(58);
-    /// `vary`.
-    pub const VARY: Self = Self(59);
-    /// `via`.
-    pub const VIA: Self = Self(60);
-    /// `www-authenticate`.
-    pub const WWW_AUTHENTICATE: Self = Self(61);
-    /// `connection`.
-    pub const CONNECTION: Self = Self(62);
-    /// `keep-alive`.
-    pub const KEEP_ALIVE: Self = Self(63);
-    /// `proxy-connection`.
-    pub const PROXY_CONNECTION: Self = Self(64);
-    /// `te`.
-    pub const TE: Self = Self(65);
-    /// `upgrade`.
-    pub const UPGRADE: Self = Self(66);
+/// Defines the constants of the known names and [`NameId::of`]. The names are grouped by length, so that few names are
+/// compared. A name of the static table has the index of its first entry there as its id.
+macro_rules! known_names {
+    ($($length:literal { $($id:literal $constant:ident $octets:literal,)* })*) => {
+        impl NameId {
+            /// Any name that has no constant here.
+            pub const UNKNOWN: Self = Self(0);
+            $($(
+                #[doc = concat!("The name `", stringify!($octets), "`.")]
+                pub const $constant: Self = Self($id);
+            )*)*
 
-    /// Returns the id of `name`.
-    #[must_use]
-    pub const fn of(name: &[u8]) -> Self {
-        match name.len() {
-            2 => match name {
-                b"te" => Self::TE,
-                _ => Self::UNKNOWN,
-            },
-            3 => match name {
-                b"age" => Self::AGE,
-                b"via" => Self::VIA,
-                _ => Self::UNKNOWN,
-            },
-            4 => match name {
-                b"date" => Self::DATE,
-                b"etag" => Self::ETAG,
-                b"from" => Self::FROM,
-                b"host" => Self::HOST,
-                b"link" => Self::LINK,
-                b"vary" => Self::VARY,
-                _ => Self::UNKNOWN,
-            },
-            5 => match name {
-                b":path" => Self::PATH,
-                b"allow" => Self::ALLOW,
-                b"range" => Self::RANGE,
-                _ => Self::UNKNOWN,
-            },
-            6 => match name {
-                b"accept" => Self::ACCEPT,
-                b"cookie" => Self::COOKIE,
-                b"expect" => Self::EXPECT,
-                b"server" => Self::SERVER,
-                _ => Self::UNKNOWN,
-            },
-            7 => match name {
-                b":method" => Self::METHOD,
-                b":scheme" => Self::SCHEME,
-                b":status" => Self::STATUS,
-                b"expires" => Self::EXPIRES,
-                b"referer" => Self::REFERER,
-                b"refresh" => Self::REFRESH,
-                b"upgrade" => Self::UPGRADE,
-                _ => Self::UNKNOWN,
-            },
-            8 => match name {
-                b"if-match" => Self::IF_MATCH,
-                b"if-range" => Self::IF_RANGE,
-                b"location" => Self::LOCATION,
-                _ => Self::UNKNOWN,
-            },
-            10 => match name {
-                b":authority" => Self::AUTHORITY,
-                b"connection" => Self::CONNECTION,
-                b"keep-alive" => Self::KEEP_ALIVE,
-                b"set-cookie" => Self::SET_COOKIE,
-                b"user-agent" => Self::USER_AGENT,
-                _ => Self::UNKNOWN,
-            },
-            11 => match name {
-                b"retry-after" => Self::RETRY_AFTER,
-                _ => Self::UNKNOWN,
-            },
-            12 => match name {
-                b"content-type" => Self::CONTENT_TYPE,
-                b"max-forwards" => Self::MAX_FORWARDS,
-                _ => Self::UNKNOWN,
-            },
-            13 => match name {
-                b"accept-ranges" => Self::ACCEPT_RANGES,
-                b"authorization" => Self::AUTHORIZATION,
-                b"cache-control" => Self::CACHE_CONTROL,
-                b"content-range" => Self::CONTENT_RANGE,
-                b"if-none-match" => Self::IF_NONE_MATCH,
-                b"last-modified" => Self::LAST_MODIFIED,
-                _ => Self::UNKNOWN,
-            },
-            14 => match name {
-                b"accept-charset" => Self::ACCEPT_CHARSET,
-                b"content-length" => Self::CONTENT_LENGTH,
-                _ => Self::UNKNOWN,
-            },
-            15 => match name {
-                b"accept-encoding" => Self::ACCEPT_ENCODING,
-                b"accept-language" => Self::ACCEPT_LANGUAGE,
-                _ => Self::UNKNOWN,
-            },
-            16 => match name {
-                b"content-encoding" => Self::CONTENT_ENCODING,
-                b"content-language" => Self::CONTENT_LANGUAGE,
-                b"content-location" => Self::CONTENT_LOCATION,
-                b"proxy-connection" => Self::PROXY_CONNECTION,
-                b"www-authenticate" => Self::WWW_AUTHENTICATE,
-                _ => Self::UNKNOWN,
-            },
-            17 => match name {
-                b"if-modified-since" => Self::IF_MODIFIED_SINCE,
-                b"transfer-encoding" => Self::TRANSFER_ENCODING,
-                _ => Self::UNKNOWN,
-            },
-            18 => match name {
-                b"proxy-authenticate" => Self::PROXY_AUTHENTICATE,
-                _ => Self::UNKNOWN,
-            },
-            19 => match name {
-                b"content-disposition" => Self::CONTENT_DISPOSITION,
-                b"if-unmodified-since" => Self::IF_UNMODIFIED_SINCE,
-                b"proxy-authorization" => Self::PROXY_AUTHORIZATION,
-                _ => Self::UNKNOWN,
-            },
-            25 => match name {
-                b"strict-transport-security" => Self::STRICT_TRANSPORT_SECURITY,
-                _ => Self::UNKNOWN,
-            },
-            27 => match name {
-                b"access-control-allow-origin" => Self::ACCESS_CONTROL_ALLOW_ORIGIN,
-                _ => Self::UNKNOWN,
-            },
-            _ => Self::UNKNOWN,
+            /// Returns the id of `name`.
+            #[must_use]
+            pub const fn of(name: &[u8]) -> Self {
+                match name.len() {
+                    $($length => match name {
+                        $($octets => Self::$constant,)*
+                        _ => Self::UNKNOWN,
+                    },)*
+                    _ => Self::UNKNOWN,
+                }
+            }
         }
-    }
+    };
+}
 
+known_names! {
+    2 { 65 TE b"te", }
+    3 {
+        21 AGE b"age",
+        60 VIA b"via",
+    }
+    4 {
+        33 DATE b"date",
+        34 ETAG b"etag",
+        37 FROM b"from",
+        38 HOST b"host",
+        45 LINK b"link",
+        59 VARY b"vary",
+    }
+    5 {
+        4 PATH b":path",
+        22 ALLOW b"allow",
+        50 RANGE b"range",
+    }
+    6 {
+        19 ACCEPT b"accept",
+        32 COOKIE b"cookie",
+        35 EXPECT b"expect",
+        54 SERVER b"server",
+    }
+    7 {
+        2 METHOD b":method",
+        6 SCHEME b":scheme",
+        8 STATUS b":status",
+        36 EXPIRES b"expires",
+        51 REFERER b"referer",
+        52 REFRESH b"refresh",
+        66 UPGRADE b"upgrade",
+    }
+    8 {
+        39 IF_MATCH b"if-match",
+        42 IF_RANGE b"if-range",
+        46 LOCATION b"location",
+    }
+    10 {
+        1 AUTHORITY b":authority",
+        62 CONNECTION b"connection",
+        63 KEEP_ALIVE b"keep-alive",
+        55 SET_COOKIE b"set-cookie",
+        58 USER_AGENT b"user-agent",
+    }
+    11 { 53 RETRY_AFTER b"retry-after", }
+    12 {
+        31 CONTENT_TYPE b"content-type",
+        47 MAX_FORWARDS b"max-forwards",
+    }
+    13 {
+        18 ACCEPT_RANGES b"accept-ranges",
+        23 AUTHORIZATION b"authorization",
+        24 CACHE_CONTROL b"cache-control",
+        30 CONTENT_RANGE b"content-range",
+        41 IF_NONE_MATCH b"if-none-match",
+        44 LAST_MODIFIED b"last-modified",
+    }
+    14 {
+        15 ACCEPT_CHARSET b"accept-charset",
+        28 CONTENT_LENGTH b"content-length",
+    }
+    15 {
+        16 ACCEPT_ENCODING b"accept-encoding",
+        17 ACCEPT_LANGUAGE b"accept-language",
+    }
+    16 {
+        26 CONTENT_ENCODING b"content-encoding",
+        27 CONTENT_LANGUAGE b"content-language",
+        29 CONTENT_LOCATION b"content-location",
+        64 PROXY_CONNECTION b"proxy-connection",
+        61 WWW_AUTHENTICATE b"www-authenticate",
+    }
+    17 {
+        40 IF_MODIFIED_SINCE b"if-modified-since",
+        57 TRANSFER_ENCODING b"transfer-encoding",
+    }
+    18 { 48 PROXY_AUTHENTICATE b"proxy-authenticate", }
+    19 {
+        25 CONTENT_DISPOSITION b"content-disposition",
+        43 IF_UNMODIFIED_SINCE b"if-unmodified-since",
+        49 PROXY_AUTHORIZATION b"proxy-authorization",
+    }
+    25 { 56 STRICT_TRANSPORT_SECURITY b"strict-transport-security", }
+    27 { 20 ACCESS_CONTROL_ALLOW_ORIGIN b"access-control-allow-origin", }
+}
+
+impl NameId {
     /// Returns the index of the first entry of the static table with this name.
     #[inline]
     #[must_use]

@@ -9,63 +9,46 @@ use super::limits::{self, Allowance};
 /// The token buckets of one connection, one for each kind of frame.
 #[derive(Debug)]
 pub(super) struct FloodGuard {
-    answers: Bucket,
-    empty_frames: Bucket,
-    ignored_frames: Bucket,
-    resets: Bucket,
-    window_updates: Bucket,
-}
-
-#[derive(Debug)]
-struct Bucket {
-    /// Time at which the bucket is full again if nothing more is counted, in units of [`Allowance::time`]. A past time
-    /// means that the bucket is full.
-    full_at: u64,
-    allowance: Allowance,
+    /// For each [`Flood`], the time at which its bucket is full again if nothing more is counted. The time is in units
+    /// of [`Allowance::time`]. A past time means that the bucket is full.
+    full_at: [u64; Flood::WindowUpdates as usize + 1],
 }
 
 impl FloodGuard {
     /// Creates full buckets.
     pub(super) fn new() -> Self {
-        let bucket = |allowance: Allowance| Bucket { full_at: 0, allowance };
-        Self {
-            answers: bucket(limits::ANSWERS),
-            empty_frames: bucket(limits::EMPTY_FRAMES),
-            ignored_frames: bucket(limits::IGNORED_FRAMES),
-            resets: bucket(limits::RESETS),
-            window_updates: bucket(limits::WINDOW_UPDATES),
-        }
+        Self { full_at: Default::default() }
     }
 
     /// Counts one frame or reset of the kind `flood`. Fails if the allowance of this kind is used up.
     #[inline]
     pub(super) fn count(&mut self, flood: Flood, now_ms: u64) -> Result<(), ConnectionError> {
-        let bucket = self.bucket(flood);
-        let now = bucket.allowance.time(now_ms);
-        let full_at = bucket.full_at.max(now).saturating_add(TOKEN_TIME);
-        if full_at > now.saturating_add(time_of(bucket.allowance.burst)) {
+        let allowance = allowance_of(flood);
+        let now = allowance.time(now_ms);
+        let full_at = self.full_at[flood as usize].max(now).saturating_add(TOKEN_TIME);
+        if full_at > now.saturating_add(time_of(allowance.burst)) {
             return Err(ConnectionError::Flood(flood));
         }
-        bucket.full_at = full_at;
+        self.full_at[flood as usize] = full_at;
         Ok(())
     }
 
     /// Adds `more` to the allowance for `flood`, up to the burst.
     #[inline]
     pub(super) fn allow(&mut self, flood: Flood, more: u32) {
-        let bucket = self.bucket(flood);
-        bucket.full_at = bucket.full_at.saturating_sub(time_of(more));
+        let full_at = &mut self.full_at[flood as usize];
+        *full_at = full_at.saturating_sub(time_of(more));
     }
+}
 
-    #[inline]
-    fn bucket(&mut self, flood: Flood) -> &mut Bucket {
-        match flood {
-            Flood::Answers => &mut self.answers,
-            Flood::EmptyFrames => &mut self.empty_frames,
-            Flood::IgnoredFrames => &mut self.ignored_frames,
-            Flood::Resets => &mut self.resets,
-            Flood::WindowUpdates => &mut self.window_updates,
-        }
+#[inline]
+fn allowance_of(flood: Flood) -> Allowance {
+    match flood {
+        Flood::Answers => limits::ANSWERS,
+        Flood::EmptyFrames => limits::EMPTY_FRAMES,
+        Flood::IgnoredFrames => limits::IGNORED_FRAMES,
+        Flood::Resets => limits::RESETS,
+        Flood::WindowUpdates => limits::WINDOW_UPDATES,
     }
 }
 

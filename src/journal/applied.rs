@@ -36,26 +36,14 @@ struct Link {
 /// Maximum number of [`Link`]s that a table remembers.
 const LINKS_MAX: usize = 1024;
 
-/// Result of a comparison of two tables: the table of an entry's writer, and this table. Both are compared as they were
-/// at the position that the writer had applied when it wrote the entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Agreement {
-    /// The writer's table and this table were equal. This is also the result if no comparison is possible, because the
-    /// position of the writer's table is older than every remembered [`Link`].
-    Agrees,
-    /// The writer had applied an entry that this table has not applied, or the same entries with another result.
-    Differs,
-}
-
 /// The relation of an entry to the entries before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// The entry directly follows the last entry of its writer.
     Next,
-    /// An entry that was applied before. A late copy of its write has put it into the store again. It is skipped.
+    /// An entry that was applied before. A late copy of its write has put it into the store again. It is skipped. So is
+    /// every entry of a writer that is no longer remembered, since it may be such a duplicate.
     Duplicate,
-    /// An entry of a writer that is no longer remembered. The entry may be a duplicate, so every replica skips it.
-    Stale,
     /// An earlier entry of the writer is missing.
     Gap {
         /// Sequence number that the writer's next entry must have.
@@ -81,7 +69,7 @@ impl Applied {
     pub(super) fn order(&self, header: &Header) -> Order {
         let last = self.writers.last(header.writer);
         if last.is_none() && header.after < self.writers.forgotten {
-            return Order::Stale;
+            return Order::Duplicate;
         }
         let expected = last.unwrap_or(0).saturating_add(1);
         match header.sequence {
@@ -89,22 +77,21 @@ impl Applied {
             sequence if sequence < expected => Order::Duplicate,
             // The writer is not remembered, and this entry is not its first one. Other writers were forgotten before,
             // so this writer counts as forgotten too, and not as a writer whose first entries are missing.
-            _ if last.is_none() && self.writers.forgotten > Position::default() => Order::Stale,
+            _ if last.is_none() && self.writers.forgotten > Position::default() => Order::Duplicate,
             _ => Order::Gap { expected },
         }
     }
 
-    /// Compares the table of an entry's writer with this table, as both were at the position `header.after`.
-    pub(super) fn agreement(&self, header: &Header) -> Agreement {
-        if self.links.front().is_some_and(|oldest| header.after < oldest.position) {
-            return Agreement::Agrees;
-        }
-        match self.links.binary_search_by_key(&header.after, |link| link.position) {
-            Ok(at) if (self.links[at].version, self.links[at].chain) == (header.base, header.chain) => {
-                Agreement::Agrees
-            }
-            Ok(_) | Err(_) => Agreement::Differs,
-        }
+    /// Whether the table of an entry's writer was equal to this table, as both were at the position `header.after`. If
+    /// not, the writer had applied an entry that this table has not applied, or the same entries with another result.
+    ///
+    /// The tables also count as equal if that position is older than every remembered [`Link`].
+    pub(super) fn agrees(&self, header: &Header) -> bool {
+        self.links.front().is_some_and(|oldest| header.after < oldest.position)
+            || self
+                .links
+                .binary_search_by_key(&header.after, |link| link.position)
+                .is_ok_and(|at| (self.links[at].version, self.links[at].chain) == (header.base, header.chain))
     }
 
     /// Records that an entry was skipped. The table stays at `version`.

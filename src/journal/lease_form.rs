@@ -184,7 +184,7 @@ pub(super) fn read_lease(reader: &mut Reader<'_>) -> Result<Lease, FormError> {
         meta.finalizers = read_list(reader, Reader::text)?;
     }
     if has() {
-        meta.managed_fields = ManagedFields::restored(Some(read_list(reader, read_entry)?));
+        meta.managed_fields = ManagedFields::new(read_list(reader, read_entry)?);
     }
     let spec = LeaseSpec {
         holder_identity: has().then(|| reader.text()).transpose()?,

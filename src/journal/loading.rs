@@ -75,14 +75,6 @@ struct Entries {
 /// Maximum number of chunks of the base snapshot that are requested in advance.
 const CHUNKS_AHEAD: u32 = 2;
 
-/// Whether work remains after a call of `advance`.
-enum Left {
-    /// Work remains. The next call continues after the worker's next event, or at once if [`Loading::has_work`].
-    More,
-    /// No work remains: the table is loaded.
-    Nothing,
-}
-
 impl Loading {
     /// Asks the worker to open the store.
     pub(super) fn begin(port: &mut dyn Port, config: &Config) -> Self {
@@ -107,7 +99,8 @@ impl Loading {
     }
 
     /// Loads at most about `budget` records of the base snapshot and changes of entries. Subtracts the number of loaded
-    /// records and changes from `budget`. Returns whether the table is completely loaded.
+    /// records and changes from `budget`. Returns whether the table is completely loaded. If not, the next call
+    /// continues after the worker's next event, or at once if [`Loading::has_work`].
     ///
     /// # Errors
     /// [`EngineError`] if the store cannot be read, is damaged, or is missing although it must exist.
@@ -120,16 +113,15 @@ impl Loading {
     ) -> Result<bool, EngineError> {
         self.is_cut = false;
         loop {
-            let left = match &mut self.step {
+            let is_loaded = match &mut self.step {
                 Step::Records(records) => {
-                    let left = records.advance(port, config, table, &mut self.numbers, budget)?;
-                    if matches!(left, Left::Nothing) {
+                    if records.advance(port, config, table, &mut self.numbers, budget)? {
                         let SnapshotInfo { position, entries, version, chain, writers, .. } = records.info.clone();
                         self.applied = Applied::at(End { position, entries }, version, chain, writers);
                         self.read_entries(port);
                         continue;
                     }
-                    left
+                    false
                 }
                 Step::Entries(_) => self.advance_entries(port, config, table, budget)?,
                 Step::Opening | Step::Creating => match port.next() {
@@ -141,7 +133,7 @@ impl Loading {
                 },
             };
             self.is_cut = *budget == 0;
-            return Ok(matches!(left, Left::Nothing));
+            return Ok(is_loaded);
         }
     }
 
@@ -216,14 +208,15 @@ impl Loading {
         self.step = Step::Entries(Entries::default());
     }
 
+    /// Applies entries like [`Loading::advance`]. Returns whether no entry is left.
     fn advance_entries(
         &mut self,
         port: &mut dyn Port,
         config: &Config,
         table: &mut Table,
         budget: &mut usize,
-    ) -> Result<Left, EngineError> {
-        let Step::Entries(entries) = &mut self.step else { return Ok(Left::More) };
+    ) -> Result<bool, EngineError> {
+        let Step::Entries(entries) = &mut self.step else { return Ok(false) };
         let base = match self.manifest.as_ref().map(|manifest| &manifest.base) {
             Some(Base::Snapshot(info)) => info.position,
             Some(Base::Empty(_)) | None => Position::default(),
@@ -235,7 +228,7 @@ impl Loading {
                 let count = replaying.step(&config.store, table, &mut self.numbers, *budget)?;
                 *budget = budget.saturating_sub(count);
                 if !replaying.is_done() {
-                    return Ok(Left::More);
+                    return Ok(false);
                 }
                 if let Some(done) = entries.replaying.take() {
                     done.finish(&config.store, table, &mut self.applied)?;
@@ -243,7 +236,7 @@ impl Loading {
                 }
             }
             if *budget == 0 {
-                return Ok(Left::More);
+                return Ok(false);
             }
             // An entry without changes also takes time, so it counts against the budget.
             *budget -= 1;
@@ -261,10 +254,10 @@ impl Loading {
                 continue;
             }
             if entries.has_ended {
-                return Ok(Left::Nothing);
+                return Ok(true);
             }
             match port.next() {
-                None => return Ok(Left::More),
+                None => return Ok(false),
                 Some(Event::Entries(next)) => {
                     entries.has_ended = next.is_empty();
                     if !entries.has_ended {
@@ -308,6 +301,7 @@ impl Records {
         }
     }
 
+    /// Loads records like [`Loading::advance`]. Returns whether no record is left.
     fn advance(
         &mut self,
         port: &mut dyn Port,
@@ -315,7 +309,7 @@ impl Records {
         table: &mut Table,
         numbers: &mut Numbers,
         budget: &mut usize,
-    ) -> Result<Left, EngineError> {
+    ) -> Result<bool, EngineError> {
         let name = format!("snapshot {}", self.info.id.0);
         let wrong = |what: &str| damaged(&config.store, &name, what);
         while *budget > 0 {
@@ -331,10 +325,10 @@ impl Records {
                     let (found, expected) = (self.records, self.info.records);
                     return Err(wrong(&format!("it ends after {found} Leases of {expected}")));
                 }
-                return Ok(Left::Nothing);
+                return Ok(true);
             }
             match port.next() {
-                None => return Ok(Left::More),
+                None => return Ok(false),
                 Some(Event::Piece(piece)) => {
                     self.taken += 1;
                     self.ask(port);
@@ -345,7 +339,7 @@ impl Records {
                 Some(other) => return Err(unexpected(config, other)),
             }
         }
-        Ok(Left::More)
+        Ok(false)
     }
 }
 

@@ -85,7 +85,7 @@ use applied::Applied;
 use barriers::Barriers;
 use batches::Batches;
 use loading::Loading;
-use replay::{Expected, Judgement, Numbers, Replaying};
+use replay::{Expected, Numbers, Replaying};
 use stats::Counts;
 use std::collections::VecDeque;
 use tracing::{info, warn};
@@ -348,13 +348,13 @@ impl Journal {
                 return Err(error::damaged(store, &replay::name(position), "another process wrote it"));
             }
             None => self.replaying = Replaying::begin(store, entry, &mut self.applied, version, expected)?,
-            Some(header) => match replay::judge(store, position, &header, &self.applied, version, expected)? {
-                Judgement::Apply => self.batches.begin_applying(position, version),
-                Judgement::PassOver | Judgement::Reject => {
-                    self.applied.skip(position, version);
-                    self.batches.reject(&self.applied);
-                }
-            },
+            Some(header) if replay::judge(store, position, &header, &self.applied, version, expected)? => {
+                self.batches.begin_applying(position, version);
+            }
+            Some(_) => {
+                self.applied.skip(position, version);
+                self.batches.reject(&self.applied);
+            }
         }
         upkeep.count_entry(position, bytes);
         Ok(())

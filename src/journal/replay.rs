@@ -1,6 +1,6 @@
 //! Replays stored changes to a table. Another process made these changes, or an earlier process with the same store.
 
-use super::applied::{Agreement, Applied, EntryName, Order, Rejections};
+use super::applied::{Applied, EntryName, Order, Rejections};
 use super::entry::{EntryReader, Header, Origin, StoredChange};
 use super::error::{damaged, lost, unreadable};
 use super::record::Record;
@@ -134,20 +134,8 @@ impl Expected {
     }
 }
 
-/// The decision whether an entry is applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judgement {
-    /// The entry is applied.
-    Apply,
-    /// The entry is skipped, since it was applied before.
-    PassOver,
-    /// The entry is skipped, since its writer is no longer remembered. So the entry may be a duplicate of an applied
-    /// one.
-    Reject,
-}
-
-/// Decides whether the entry at `position` is applied. The decision depends only on the entry's header and the earlier
-/// entries, so every replica decides alike.
+/// Decides whether the entry at `position` is applied, or else skipped. The decision depends only on the entry's header
+/// and the earlier entries, so every replica decides alike.
 ///
 /// # Errors
 /// [`EngineError`] if an earlier entry is missing, or if the writer's table differs from this table, which is at
@@ -159,7 +147,7 @@ pub(super) fn judge(
     applied: &Applied,
     version: ResourceVersion,
     expected: Expected,
-) -> Result<Judgement, EngineError> {
+) -> Result<bool, EngineError> {
     let wrong = |what: &str| match expected {
         Expected::OneWriter | Expected::Stored => damaged(store, &name(position), what),
         Expected::Delivered => lost(store, &format!("{}: {what}", name(position))),
@@ -169,16 +157,15 @@ pub(super) fn judge(
     }
     match applied.order(header) {
         Order::Next => {}
-        Order::Duplicate => return Ok(Judgement::PassOver),
-        Order::Stale => return Ok(Judgement::Reject),
+        Order::Duplicate => return Ok(false),
         Order::Gap { expected } => {
             let sequence = header.sequence;
             return Err(wrong(&format!("it has sequence {sequence} of its writer instead of {expected}")));
         }
     }
     let is_last = header.after == applied.position;
-    if applied.agreement(header) == Agreement::Agrees && (is_last || expected != Expected::OneWriter) {
-        return Ok(Judgement::Apply);
+    if applied.agrees(header) && (is_last || expected != Expected::OneWriter) {
+        return Ok(true);
     }
     let chain = if header.chain == applied.chain { "" } else { "not " };
     let what = format!(
@@ -192,7 +179,7 @@ pub(super) fn judge(
         // delivered to it.
         Expected::Stored => {
             warn!(position = position.0, "an entry was written from a different table: {what}");
-            Ok(Judgement::Apply)
+            Ok(true)
         }
     }
 }
@@ -211,13 +198,11 @@ impl Replaying {
     ) -> Result<Option<Self>, EngineError> {
         let position = entry.position;
         let reader = EntryReader::open(entry.payload).map_err(|error| unreadable(store, &name(position), error))?;
-        match judge(store, position, &reader.header, applied, base, expected)? {
-            Judgement::Apply => Ok(Some(Self { position, reader, index: 0, rejections: Rejections::default(), base })),
-            Judgement::PassOver | Judgement::Reject => {
-                applied.skip(position, base);
-                Ok(None)
-            }
+        if !judge(store, position, &reader.header, applied, base, expected)? {
+            applied.skip(position, base);
+            return Ok(None);
         }
+        Ok(Some(Self { position, reader, index: 0, rejections: Rejections::default(), base }))
     }
 
     /// Applies up to `changes_max` of the entry's next changes. Returns the number of handled changes.

@@ -11,63 +11,6 @@ use crate::verb::Verb;
 /// The `component` label.
 pub(super) const COMPONENT: &str = "apiserver";
 
-/// The kinds of requests that are counted separately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestKind {
-    /// An apply patch.
-    Apply,
-    /// An apply patch with `dryRun`.
-    ApplyDryRun,
-    /// A deletion of one Lease.
-    Delete,
-    /// A deletion of one Lease with `dryRun`.
-    DeleteDryRun,
-    /// A collection deletion in a namespace.
-    DeleteCollection,
-    /// A collection deletion in a namespace, with `dryRun`.
-    DeleteCollectionDryRun,
-    /// A read of one Lease.
-    Get,
-    /// A list of one namespace.
-    ListNamespace,
-    /// A list of all namespaces.
-    ListCluster,
-    /// A patch other than an apply patch.
-    Patch,
-    /// A patch other than an apply patch, with `dryRun`.
-    PatchDryRun,
-    /// A creation.
-    Post,
-    /// A creation with `dryRun`.
-    PostDryRun,
-    /// An update.
-    Put,
-    /// An update with `dryRun`.
-    PutDryRun,
-    /// A watch of one namespace.
-    WatchNamespace,
-    /// A watch of all namespaces.
-    WatchCluster,
-    /// A method that the resource does not support.
-    OtherVerb,
-    /// `/healthz`.
-    Healthz,
-    /// `/livez`.
-    Livez,
-    /// `/readyz`.
-    Readyz,
-    /// `/metrics`.
-    Metrics,
-    /// `/api`, `/apis` and below.
-    Discovery,
-    /// `/openapi`.
-    OpenApi,
-    /// `/version`.
-    Version,
-    /// Another path.
-    OtherPath,
-}
-
 const KINDS: usize = RequestKind::OtherPath as usize + 1;
 
 /// Labels of a kind of request.
@@ -92,43 +35,74 @@ const fn path(subresource: &'static str) -> Labels {
     Labels { verb: "GET", dry_run: "", is_resource: false, subresource, scope: "" }
 }
 
-/// The labels of each kind of request, in the order of [`RequestKind`].
-static LABELS: [(RequestKind, Labels); KINDS] = [
-    (RequestKind::Apply, resource("APPLY", "resource")),
-    (RequestKind::ApplyDryRun, dry(resource("APPLY", "resource"))),
-    (RequestKind::Delete, resource("DELETE", "resource")),
-    (RequestKind::DeleteDryRun, dry(resource("DELETE", "resource"))),
-    (RequestKind::DeleteCollection, resource("DELETECOLLECTION", "namespace")),
-    (RequestKind::DeleteCollectionDryRun, dry(resource("DELETECOLLECTION", "namespace"))),
-    (RequestKind::Get, resource("GET", "resource")),
-    (RequestKind::ListNamespace, resource("LIST", "namespace")),
-    (RequestKind::ListCluster, resource("LIST", "cluster")),
-    (RequestKind::Patch, resource("PATCH", "resource")),
-    (RequestKind::PatchDryRun, dry(resource("PATCH", "resource"))),
-    (RequestKind::Post, resource("POST", "resource")),
-    (RequestKind::PostDryRun, dry(resource("POST", "resource"))),
-    (RequestKind::Put, resource("PUT", "resource")),
-    (RequestKind::PutDryRun, dry(resource("PUT", "resource"))),
-    (RequestKind::WatchNamespace, resource("WATCH", "namespace")),
-    (RequestKind::WatchCluster, resource("WATCH", "cluster")),
-    (RequestKind::OtherVerb, resource("other", "resource")),
-    (RequestKind::Healthz, path("/healthz")),
-    (RequestKind::Livez, path("/livez")),
-    (RequestKind::Readyz, path("/readyz")),
-    (RequestKind::Metrics, path("/metrics")),
-    (RequestKind::Discovery, path("/apis")),
-    (RequestKind::OpenApi, path("/openapi")),
-    (RequestKind::Version, path("/version")),
-    (RequestKind::OtherPath, Labels { verb: "other", dry_run: "", is_resource: false, subresource: "", scope: "" }),
-];
+/// Defines [`RequestKind`], and the labels of each kind in the same order.
+macro_rules! request_kinds {
+    ($($(#[$doc:meta])* $kind:ident => $labels:expr,)*) => {
+        /// The kinds of requests that are counted separately.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum RequestKind {
+            $($(#[$doc])* $kind,)*
+        }
 
-const _: () = {
-    let mut at = 0;
-    while at < KINDS {
-        assert!(LABELS[at].0 as usize == at, "LABELS has another order than RequestKind");
-        at += 1;
-    }
-};
+        /// The labels of each kind of request, in the order of [`RequestKind`].
+        static LABELS: [Labels; KINDS] = [$($labels,)*];
+    };
+}
+
+request_kinds! {
+    /// An apply patch.
+    Apply => resource("APPLY", "resource"),
+    /// An apply patch with `dryRun`.
+    ApplyDryRun => dry(resource("APPLY", "resource")),
+    /// A deletion of one Lease.
+    Delete => resource("DELETE", "resource"),
+    /// A deletion of one Lease with `dryRun`.
+    DeleteDryRun => dry(resource("DELETE", "resource")),
+    /// A collection deletion in a namespace.
+    DeleteCollection => resource("DELETECOLLECTION", "namespace"),
+    /// A collection deletion in a namespace, with `dryRun`.
+    DeleteCollectionDryRun => dry(resource("DELETECOLLECTION", "namespace")),
+    /// A read of one Lease.
+    Get => resource("GET", "resource"),
+    /// A list of one namespace.
+    ListNamespace => resource("LIST", "namespace"),
+    /// A list of all namespaces.
+    ListCluster => resource("LIST", "cluster"),
+    /// A patch other than an apply patch.
+    Patch => resource("PATCH", "resource"),
+    /// A patch other than an apply patch, with `dryRun`.
+    PatchDryRun => dry(resource("PATCH", "resource")),
+    /// A creation.
+    Post => resource("POST", "resource"),
+    /// A creation with `dryRun`.
+    PostDryRun => dry(resource("POST", "resource")),
+    /// An update.
+    Put => resource("PUT", "resource"),
+    /// An update with `dryRun`.
+    PutDryRun => dry(resource("PUT", "resource")),
+    /// A watch of one namespace.
+    WatchNamespace => resource("WATCH", "namespace"),
+    /// A watch of all namespaces.
+    WatchCluster => resource("WATCH", "cluster"),
+    /// A method that the resource does not support.
+    OtherVerb => resource("other", "resource"),
+    /// `/healthz`.
+    Healthz => path("/healthz"),
+    /// `/livez`.
+    Livez => path("/livez"),
+    /// `/readyz`.
+    Readyz => path("/readyz"),
+    /// `/metrics`.
+    Metrics => path("/metrics"),
+    /// `/api`, `/apis` and below.
+    Discovery => path("/apis"),
+    /// `/openapi`.
+    OpenApi => path("/openapi"),
+    /// `/version`.
+    Version => path("/version"),
+    /// Another path.
+    OtherPath => Labels { verb: "other", dry_run: "", is_resource: false, subresource: "", scope: "" },
+}
 
 impl RequestKind {
     /// Returns the kind of a request. `verb` is the verb of a request for Leases, and `None` for any other path.
@@ -316,7 +290,7 @@ impl RequestCounts {
 
 /// Returns the labels of all pairs of a version and a kind, in the order of the counts.
 fn labels() -> impl Iterator<Item = [(&'static str, &'static str); 8]> {
-    ApiVersion::ALL.into_iter().flat_map(|version| LABELS.iter().map(move |(_, labels)| labels.pairs(version)))
+    ApiVersion::ALL.into_iter().flat_map(|version| LABELS.iter().map(move |labels| labels.pairs(version)))
 }
 
 impl Labels {
@@ -378,11 +352,11 @@ mod tests {
             (kind(Method::Post, "/apis", None), ("other", "", "")),
             (kind(Method::Get, "/nothing", None), ("other", "", "")),
         ] {
-            let (_, found) = &LABELS[kind as usize];
+            let found = &LABELS[kind as usize];
             assert_eq!((found.verb, found.dry_run, found.scope), labels, "{kind:?}");
         }
         for (path, subresource) in [("/readyz", "/readyz"), ("/metrics", "/metrics"), ("/api", "/apis")] {
-            assert_eq!(LABELS[kind(Method::Get, path, None) as usize].1.subresource, subresource);
+            assert_eq!(LABELS[kind(Method::Get, path, None) as usize].subresource, subresource);
         }
     }
 

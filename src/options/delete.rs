@@ -1,7 +1,7 @@
 //! Options of a deletion, from the body or the query of the request.
 
 use super::{Query, dry_run_complaint, integer, is_true, keep_first, valid_or};
-use crate::api_error::{ApiError, FieldError, FieldErrorKind};
+use crate::api_error::{ApiError, FieldError};
 use crate::codec::{DeleteOptions, Preconditions};
 use crate::go::json::json_quoted;
 use compact_str::CompactString;
@@ -77,9 +77,7 @@ fn complaints(options: &DeleteOptions) -> Vec<FieldError> {
             complaints.push(FieldError::invalid_unquoted(FIELD, json_quoted(policy), detail));
         }
         if !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan") {
-            let supported = PROPAGATION_POLICIES.map(str::to_owned).to_vec();
-            let kind = FieldErrorKind::NotSupported { value: json_quoted(policy), supported };
-            complaints.push(FieldError { field: FIELD.to_owned(), kind });
+            complaints.push(FieldError::not_supported_unquoted(FIELD, json_quoted(policy), &PROPAGATION_POLICIES));
         }
     }
     complaints.extend(dry_run_complaint(&options.dry_run));

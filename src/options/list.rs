@@ -1,7 +1,7 @@
 //! Options of a list, a watch and a deletion of a collection, in the query.
 
 use super::{Query, integer, is_true, keep_first, text_or_empty, valid_or};
-use crate::api_error::{ApiError, FieldError, FieldErrorKind};
+use crate::api_error::{ApiError, FieldError};
 use crate::go::json::json_quoted;
 use crate::selector::Selector;
 use crate::selector::field::FieldTerms;
@@ -209,9 +209,7 @@ impl Given<'_> {
     }
 
     fn unsupported_match(&self, supported: &[&str]) -> FieldError {
-        let supported = supported.iter().map(|s| (*s).to_owned()).collect();
-        let kind = FieldErrorKind::NotSupported { value: json_quoted(self.version_match), supported };
-        FieldError { field: MATCH.to_owned(), kind }
+        FieldError::not_supported_unquoted(MATCH, json_quoted(self.version_match), supported)
     }
 }
 

@@ -19,7 +19,7 @@ pub use query::Query;
 pub use timeout::check_timeout;
 pub use write::{FieldValidation, WriteOptions};
 
-use crate::api_error::{ApiError, FieldError, FieldErrorKind, InvalidSubject};
+use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::go::json::json_strings;
 use crate::go::number::{parse_int, parse_uint};
 use std::borrow::Cow;
@@ -84,11 +84,8 @@ fn keep_first<T>(kept: &mut Option<T>, value: T) {
 
 /// Returns the complaint about a `dryRun` value other than `All`; `None` if all values are `All`.
 fn dry_run_complaint<S: AsRef<str>>(dry_run: &[S]) -> Option<FieldError> {
-    if dry_run.iter().all(|value| value.as_ref() == "All") {
-        return None;
-    }
-    let kind = FieldErrorKind::NotSupported { value: json_strings(dry_run), supported: vec!["All".to_owned()] };
-    Some(FieldError { field: "dryRun".to_owned(), kind })
+    let is_valid = dry_run.iter().all(|value| value.as_ref() == "All");
+    (!is_valid).then(|| FieldError::not_supported_unquoted("dryRun", json_strings(dry_run), &["All"]))
 }
 
 /// Returns the error 422 if there are complaints. `kind` is the kind of the options.

@@ -17,44 +17,32 @@ pub(super) fn make_folder(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(MODE_FOLDER).create(dir)
 }
 
-/// The exclusive right to change a folder. The right ends when this value is dropped.
-#[derive(Debug)]
-pub(super) struct FolderLock {
-    _file: File,
+/// Waits until no other process has the lock of the folder, and locks it. Only the holder of the lock may change the
+/// folder. The lock ends when the returned file is dropped. Each process has the lock only for milliseconds. If a
+/// process dies, the kernel releases its lock.
+pub(super) fn lock_folder(dir: &Path) -> io::Result<File> {
+    let file = open_lock(&dir.join(".lock"))?;
+    file.lock()?;
+    Ok(file)
 }
 
-impl FolderLock {
-    /// Waits until no other process has the lock, and locks the folder. Each process has the lock only for
-    /// milliseconds. If a process dies, the kernel releases its lock.
-    pub(super) fn take(dir: &Path) -> io::Result<Self> {
-        let path = dir.join(".lock");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(path)?;
-        file.lock()?;
-        Ok(Self { _file: file })
+/// Claims the exclusive right to the file whose lock file is `lock`. The right ends when the returned file is dropped
+/// or the process ends. Returns `None` if any process, even this one, has already claimed the file.
+pub(super) fn try_claim(lock: &Path) -> io::Result<Option<File>> {
+    let file = open_lock(lock)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
-/// The exclusive right to a file of the folder. The right ends when this value is dropped or the process ends.
-#[derive(Debug)]
-pub(super) struct FileClaim {
-    _file: File,
-}
-
-impl FileClaim {
-    /// Claims the file whose lock file is `lock`. Returns `None` if any process, even this one, has already claimed the
-    /// file.
-    pub(super) fn try_take(lock: &Path) -> io::Result<Option<Self>> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(lock)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Self { _file: file })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
-    }
+fn open_lock(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(path)
 }
 
 /// Writes a file in one atomic step. So no reader sees an incomplete file, not even after a crash. The file is durable
-/// when the function returns. The caller must have the [`FolderLock`].
+/// when the function returns. The caller must have the lock of [`lock_folder`].
 pub(super) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());

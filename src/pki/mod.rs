@@ -22,10 +22,10 @@ mod files;
 mod issue;
 mod kubeconfig;
 
-use files::{FileClaim, FolderLock};
 use issue::{Authority, Leaf, Verdict};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ impl CertDir {
     pub fn write_kubeconfig(&self, addr: SocketAddr, serving_cert: Option<&Path>) -> Result<AdminKubeconfig, PkiError> {
         let _lock = self.lock()?;
         let claim_path = self.path(".admin.kubeconfig.lock");
-        let claim = FileClaim::try_take(&claim_path).map_err(|e| PkiError::new(&claim_path, Cause::Lock(e)))?;
+        let claim = files::try_claim(&claim_path).map_err(|e| PkiError::new(&claim_path, Cause::Lock(e)))?;
         let path = self.path(&match &claim {
             Some(_) => "admin.kubeconfig".to_owned(),
             None => format!("admin-{}.kubeconfig", file_name_of(addr)),
@@ -179,8 +179,8 @@ impl CertDir {
         self.dir.join(name)
     }
 
-    fn lock(&self) -> Result<FolderLock, PkiError> {
-        FolderLock::take(&self.dir).map_err(|e| PkiError::new(&self.dir, Cause::Lock(e)))
+    fn lock(&self) -> Result<File, PkiError> {
+        files::lock_folder(&self.dir).map_err(|e| PkiError::new(&self.dir, Cause::Lock(e)))
     }
 
     fn write(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<(), PkiError> {
@@ -285,7 +285,7 @@ impl CertDir {
 #[derive(Debug)]
 pub struct AdminKubeconfig {
     path: PathBuf,
-    _claim: Option<FileClaim>,
+    _claim: Option<File>,
 }
 
 impl AdminKubeconfig {

@@ -75,10 +75,7 @@ impl Protocol {
     /// Returns the state of the queued long requests. Only HTTP/2 has a queue for requests whose processing takes long.
     #[must_use]
     pub fn long_state(&self) -> LongState {
-        match self {
-            Self::Undecided | Self::Http1(_) => LongState::Gone,
-            Self::Http2(http2) => http2.long_state(),
-        }
+        if let Self::Http2(http2) = self { http2.long_state() } else { LongState::Gone }
     }
 
     /// Whether a request whose processing takes long is queued.
@@ -89,10 +86,7 @@ impl Protocol {
 
     /// Serves the first queued request whose processing takes long.
     pub fn serve_long_request(&mut self, cx: &mut Context<'_>) -> AfterStep {
-        match self {
-            Self::Undecided | Self::Http1(_) => AfterStep::GoOn,
-            Self::Http2(http2) => http2.serve_long_request(cx),
-        }
+        if let Self::Http2(http2) = self { http2.serve_long_request(cx) } else { AfterStep::GoOn }
     }
 
     /// Whether a job, such as a list, is runnable.
@@ -134,37 +128,25 @@ impl Protocol {
     /// send requests.
     #[must_use]
     pub fn is_watching(&self) -> bool {
-        match self {
-            Self::Undecided | Self::Http2(_) => false,
-            Self::Http1(http1) => http1.is_watching(),
-        }
+        matches!(self, Self::Http1(http1) if http1.is_watching())
     }
 
     /// Returns the bytes of responses that wait for the flow-control windows of HTTP/2 streams.
     #[must_use]
     pub fn unsent_bytes(&self) -> usize {
-        match self {
-            Self::Undecided | Self::Http1(_) => 0,
-            Self::Http2(http2) => http2.unsent_bytes(),
-        }
+        if let Self::Http2(http2) = self { http2.unsent_bytes() } else { 0 }
     }
 
     /// Returns the bytes of unanswered requests, without the bytes in the input.
     #[must_use]
     pub fn received_bytes(&self) -> usize {
-        match self {
-            Self::Undecided | Self::Http1(_) => 0,
-            Self::Http2(http2) => http2.received_bytes(),
-        }
+        if let Self::Http2(http2) = self { http2.received_bytes() } else { 0 }
     }
 
     /// Whether more input is useful now. If not, the caller does not read, and TCP flow control stops the peer.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        match self {
-            Self::Undecided | Self::Http2(_) => true,
-            Self::Http1(http1) => !http1.is_streaming(),
-        }
+        !matches!(self, Self::Http1(http1) if http1.is_streaming())
     }
 
     /// Returns the key with which the table prefetches the Lease of the next request in `input`. An HTTP/2 connection
@@ -172,10 +154,7 @@ impl Protocol {
     /// complete requests itself.
     #[must_use]
     pub fn next_prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
-        match self {
-            Self::Http1(http1) => http1.next_prefetch_key(input, table),
-            Self::Undecided | Self::Http2(_) => None,
-        }
+        if let Self::Http1(http1) = self { http1.next_prefetch_key(input, table) } else { None }
     }
 
     /// Whether [`Protocol::next_prefetch_key`] may return a key once there is input.
@@ -209,10 +188,7 @@ impl Protocol {
     /// Handles a deadline of the connection or of its streams that has passed. Returns whether the connection must
     /// close.
     pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
-        match self {
-            Self::Undecided | Self::Http1(_) => true,
-            Self::Http2(http2) => http2.on_timeout(service, now, output),
-        }
+        if let Self::Http2(http2) = self { http2.on_timeout(service, now, output) } else { true }
     }
 
     /// Prepares the connection for the stop of the server: refuses new requests from now on, and ends watches.

@@ -400,14 +400,6 @@ impl Table {
         self.check_invariants();
     }
 
-    fn history(&self) -> &History {
-        &self.history
-    }
-
-    fn discard(&self) -> &Discard {
-        &self.discard
-    }
-
     fn object(&self, slot: Slot) -> &Object {
         &self.entries[slot.0 as usize]
     }

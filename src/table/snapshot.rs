@@ -125,11 +125,11 @@ impl Snapshot {
         Self {
             range,
             version,
-            hold: table.history().hold(version, &start, &end),
+            hold: table.history.hold(version, &start, &end),
             start,
             end,
             lost_before: Changes::new(),
-            discard: table.discard().clone(),
+            discard: table.discard.clone(),
             caught_up: version,
             is_page: false,
             added: 0,

@@ -146,7 +146,7 @@ mod tests {
         let document = Document::new("{}");
         let tag = format!("\"{}\"", document.hash);
         let status = |value: &str| {
-            let lines = [("If-None-Match", value)];
+            let lines = [("If-None-Match", value.as_bytes())];
             let fields = Lines(&lines);
             let head = RequestHead::bare(Method::Get, "/apis", "", &fields);
             document.validated(&head, "application/json").status

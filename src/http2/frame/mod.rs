@@ -50,21 +50,22 @@ pub(super) struct FrameHead {
     pub(super) stream_id: StreamId,
 }
 
-/// The type of a frame (RFC 9113 §6), in registry order.
+/// The type of a frame (RFC 9113 §6): its value is the octet on the wire.
+#[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameType {
-    Data,
-    Headers,
-    Priority,
-    RstStream,
-    Settings,
-    PushPromise,
-    Ping,
-    Goaway,
-    WindowUpdate,
-    Continuation,
+    Data = 0,
+    Headers = 1,
+    Priority = 2,
+    RstStream = 3,
+    Settings = 4,
+    PushPromise = 5,
+    Ping = 6,
+    Goaway = 7,
+    WindowUpdate = 8,
+    Continuation = 9,
     /// A type that is not defined here. Such frames are ignored (RFC 9113 §5.5).
-    Unknown,
+    Unknown = 0xff,
 }
 
 impl FrameHead {
@@ -102,23 +103,6 @@ impl FrameType {
             _ => Self::Unknown,
         }
     }
-
-    #[inline]
-    fn to_wire(self) -> u8 {
-        match self {
-            Self::Data => 0,
-            Self::Headers => 1,
-            Self::Priority => 2,
-            Self::RstStream => 3,
-            Self::Settings => 4,
-            Self::PushPromise => 5,
-            Self::Ping => 6,
-            Self::Goaway => 7,
-            Self::WindowUpdate => 8,
-            Self::Continuation => 9,
-            Self::Unknown => 0xff,
-        }
-    }
 }
 
 /// Returns the head and the payload of the first frame of `input`; `None` if the frame is incomplete. A frame that is
@@ -145,7 +129,7 @@ pub(super) fn encode_head_into(
     debug_assert!(length <= FRAME_SIZE_MAX, "every peer accepts a frame of this size");
     let [id3, id2, id1, id0] = stream_id.to_wire();
     let [len2, len1, len0] = length_to_wire(length);
-    out.extend_from_slice(&[len2, len1, len0, frame_type.to_wire(), flags, id3, id2, id1, id0]);
+    out.extend_from_slice(&[len2, len1, len0, frame_type as u8, flags, id3, id2, id1, id0]);
 }
 
 /// Encodes a payload length for the head of a frame.
@@ -192,7 +176,7 @@ mod tests {
     fn a_frame_head_round_trips() {
         for octet in 0..=9 {
             let frame_type = FrameType::from_wire(octet);
-            assert_eq!(frame_type.to_wire(), octet);
+            assert_eq!(frame_type as u8, octet);
             let mut out = Vec::new();
             encode_head_into(0x3210, frame_type, 0x25, StreamId::MAX, &mut out);
             out.resize(HEAD_BYTES + 0x3210, 0);

@@ -15,7 +15,7 @@ use crate::journal::entry::{EntryReader, Header, StoredChange};
 use crate::journal::manifest::{Base, Manifest, SnapshotInfo};
 use crate::journal::port::End;
 use crate::journal::record::RecordReader;
-use crate::journal::replay::{Expected, Judgement, judge, name};
+use crate::journal::replay::{Expected, judge, name};
 use crate::journal::seal::{self, Kind};
 use crate::resource::ResourceVersion;
 use known::Known;
@@ -313,8 +313,8 @@ impl<'e> Inspection<'e> {
     fn on_entry(&mut self, position: Position, header: &Header) -> bool {
         if self.is_exact() {
             match judge("", position, header, &self.applied, self.version, self.expected) {
-                Ok(Judgement::Apply) => return true,
-                Ok(Judgement::PassOver | Judgement::Reject) => {
+                Ok(true) => return true,
+                Ok(false) => {
                     self.applied.skip(position, self.version);
                     return false;
                 }

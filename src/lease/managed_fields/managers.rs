@@ -374,7 +374,7 @@ mod tests {
         entry.fields = FieldsV1::from_client("{\"f:x\":{}}");
         let mut read = |version: &str| {
             entry.api_version = version.into();
-            Managers::read(&ManagedFields::from_client(vec![entry.clone()])).map(|managers| managers.0.len())
+            Managers::read(&ManagedFields::new(vec![entry.clone()])).map(|managers| managers.0.len())
         };
         assert_eq!(read("coordination.k8s.io/v1"), Ok(1));
         assert_eq!(read("coordination.k8s.io/v1beta1"), Ok(1));

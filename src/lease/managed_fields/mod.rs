@@ -129,15 +129,10 @@ impl ManagedFields {
         Self(Some(Rc::from([])))
     }
 
-    fn from_client(entries: Vec<ManagedFieldsEntry>) -> Self {
-        Self(Some(entries.into()))
-    }
-
-    /// Creates the list from entries that were read from the store (a file on disk, or etcd). `None` means that the
-    /// object has no `managedFields`.
+    /// Creates a list that is present.
     #[must_use]
-    pub fn restored(entries: Option<Vec<ManagedFieldsEntry>>) -> Self {
-        Self(entries.map(Into::into))
+    pub fn new(entries: Vec<ManagedFieldsEntry>) -> Self {
+        Self(Some(entries.into()))
     }
 
     /// Returns the entries, in the order of their encoding.
@@ -293,7 +288,7 @@ impl SentManagedFields {
             0 => ManagedFields::reset(),
             1 if self.first_is_empty => ManagedFields::reset(),
             _ if self.is_bad => ManagedFields::ABSENT,
-            _ => ManagedFields::from_client(self.entries),
+            _ => ManagedFields::new(self.entries),
         }
     }
 }

@@ -61,7 +61,7 @@ fn list_in_effect(sent: ManagedFields, stored: &ManagedFields) -> (ManagedFields
         return (stored.clone(), true);
     }
     match normalized(sent, known) {
-        Some(entries) => (ManagedFields::from_client(entries), false),
+        Some(entries) => (ManagedFields::new(entries), false),
         None => (stored.clone(), true),
     }
 }
@@ -252,7 +252,7 @@ pub(super) mod tests {
         // The time does not change even if the client sends other times in its update.
         let mut entries = live.metadata.managed_fields.entries().to_vec();
         entries[0].time = Some(Time(7));
-        new.metadata.managed_fields = ManagedFields::from_client(entries);
+        new.metadata.managed_fields = ManagedFields::new(entries);
         track(Some(&live), &mut new, &by("somebody", 200));
         assert_ne!(new, live);
         settle_times(&live, &mut new);
@@ -302,7 +302,7 @@ pub(super) mod tests {
             entries[0].fields = FieldsV1::from_client(json);
             entries[0].api_version = api_version.into();
             let mut new = live.clone();
-            new.metadata.managed_fields = ManagedFields::from_client(entries);
+            new.metadata.managed_fields = ManagedFields::new(entries);
             track(Some(&live), &mut new, &by("m", 110));
             shown(&new)
         };

@@ -102,8 +102,7 @@ fn validate_strategy(strategy: &str, complaints: &mut Complaints) {
             complaints.push(FieldError::invalid_unquoted(FIELD, json_quoted(strategy), detail));
         }
     } else if strategy != DEFINED {
-        let kind = FieldErrorKind::NotSupported { value: json_quoted(strategy), supported: vec![DEFINED.to_owned()] };
-        complaints.push(FieldError { field: FIELD.to_owned(), kind });
+        complaints.push(FieldError::not_supported_unquoted(FIELD, json_quoted(strategy), &[DEFINED]));
     }
 }
 

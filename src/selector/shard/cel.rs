@@ -112,25 +112,8 @@ const OPERATORS: [&[(&str, &str)]; 4] = [
 ];
 
 /// Reserved words, which cannot be the name of a variable or a function (cel-go `parser`, `reservedIds`).
-const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+const RESERVED: &str =
+    "as break const continue else for function if import let loop package namespace return var void while";
 
 /// A recursive-descent parser with one token of lookahead.
 struct Parser<'a> {
@@ -259,7 +242,7 @@ impl Parser<'_> {
         let leading_dot = self.takes(".")?;
         if let Token::Ident(name) = self.token {
             self.advance()?;
-            if RESERVED.contains(&name) {
+            if RESERVED.split(' ').any(|word| word == name) {
                 self.mistake(format!("reserved identifier: {name}"));
             }
             let name = if leading_dot { format!(".{name}") } else { name.to_owned() };

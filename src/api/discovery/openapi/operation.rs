@@ -51,74 +51,60 @@ struct Parameter {
     description: &'static str,
 }
 
-const fn query(name: &'static str, kind: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, place: "query", kind, description }
+const fn query(name: &'static str, kind: &'static str) -> Parameter {
+    Parameter { name, place: "query", kind, description: "" }
 }
 
-const fn path(name: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, place: "path", kind: "string", description }
+const fn path(name: &'static str) -> Parameter {
+    Parameter { place: "path", ..query(name, "string") }
 }
 
-const NAME: Parameter = path("name", "Name of the Lease.");
-const NAMESPACE: Parameter = path("namespace", "Namespace of the Lease.");
-const PRETTY: Parameter = query("pretty", "string", "Whether the response is indented JSON.");
+impl Parameter {
+    /// Returns this parameter with a description. Every parameter needs one.
+    const fn about(self, description: &'static str) -> Self {
+        Self { description, ..self }
+    }
+}
 
-const ALLOW_WATCH_BOOKMARKS: Parameter = query(
-    "allowWatchBookmarks",
-    "boolean",
-    "Whether a watch may contain BOOKMARK events, which report its current version.",
-);
-const CONTINUE: Parameter = query(
-    "continue",
-    "string",
-    "Token from the previous page. The selectors must be the same as for that page. Excludes resourceVersion and resourceVersionMatch.",
-);
-const DRY_RUN: Parameter = query("dryRun", "string", "With All, the server checks the request but changes nothing.");
+const NAME: Parameter = path("name").about("Name of the Lease.");
+const NAMESPACE: Parameter = path("namespace").about("Namespace of the Lease.");
+const PRETTY: Parameter = query("pretty", "string").about("Whether the response is indented JSON.");
+
+const ALLOW_WATCH_BOOKMARKS: Parameter = query("allowWatchBookmarks", "boolean")
+    .about("Whether a watch may contain BOOKMARK events, which report its current version.");
+const CONTINUE: Parameter = query("continue", "string")
+    .about("Token from the previous page. The selectors must be the same as for that page. Excludes resourceVersion and resourceVersionMatch.");
+const DRY_RUN: Parameter =
+    query("dryRun", "string").about("With All, the server checks the request but changes nothing.");
 const FIELD_MANAGER: Parameter =
-    query("fieldManager", "string", "Name of the manager for managedFields. At most 128 characters.");
+    query("fieldManager", "string").about("Name of the manager for managedFields. At most 128 characters.");
 const FIELD_SELECTOR: Parameter =
-    query("fieldSelector", "string", "Selects objects by metadata.name and metadata.namespace.");
-const FIELD_VALIDATION: Parameter = query(
-    "fieldValidation",
-    "string",
-    "Handling of unknown and duplicate fields. Ignore drops them, Warn drops them with a warning, Strict refuses the request.",
-);
-const FORCE: Parameter = query("force", "boolean", "Whether an apply patch takes over fields that other managers own.");
-const GRACE_PERIOD_SECONDS: Parameter = query("gracePeriodSeconds", "integer", GRACE_PERIOD_TEXT);
+    query("fieldSelector", "string").about("Selects objects by metadata.name and metadata.namespace.");
+const FIELD_VALIDATION: Parameter = query("fieldValidation", "string")
+    .about("Handling of unknown and duplicate fields. Ignore drops them, Warn drops them with a warning, Strict refuses the request.");
+const FORCE: Parameter =
+    query("force", "boolean").about("Whether an apply patch takes over fields that other managers own.");
+const GRACE_PERIOD_SECONDS: Parameter = query("gracePeriodSeconds", "integer").about(GRACE_PERIOD_TEXT);
 const IGNORE_READ_ERROR: Parameter =
-    query("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean", IGNORE_READ_ERROR_TEXT);
-const LABEL_SELECTOR: Parameter = query("labelSelector", "string", "Selects objects by their labels.");
-const LIMIT: Parameter = query("limit", "integer", "Maximum number of items on a page; 0 means no limit.");
-const ORPHAN_DEPENDENTS: Parameter = query(
-    "orphanDependents",
-    "boolean",
-    "Deprecated form of propagationPolicy: true means Orphan, false means Background.",
-);
-const PROPAGATION_POLICY: Parameter = query(
-    "propagationPolicy",
-    "string",
-    "Deletion of the objects that this object owns: Orphan, Background or Foreground.",
-);
+    query("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean").about(IGNORE_READ_ERROR_TEXT);
+const LABEL_SELECTOR: Parameter = query("labelSelector", "string").about("Selects objects by their labels.");
+const LIMIT: Parameter = query("limit", "integer").about("Maximum number of items on a page; 0 means no limit.");
+const ORPHAN_DEPENDENTS: Parameter = query("orphanDependents", "boolean")
+    .about("Deprecated form of propagationPolicy: true means Orphan, false means Background.");
+const PROPAGATION_POLICY: Parameter = query("propagationPolicy", "string")
+    .about("Deletion of the objects that this object owns: Orphan, Background or Foreground.");
 const RESOURCE_VERSION: Parameter =
-    query("resourceVersion", "string", "Requested version, which resourceVersionMatch interprets.");
-const RESOURCE_VERSION_MATCH: Parameter = query(
-    "resourceVersionMatch",
-    "string",
-    "Exact requests that version, NotOlderThan requests that version or a newer one.",
-);
-const SEND_INITIAL_EVENTS: Parameter = query(
-    "sendInitialEvents",
-    "boolean",
-    "Whether a watch starts with ADDED events of all existing objects. With allowWatchBookmarks, a bookmark follows them.",
-);
-const SHARD_SELECTOR: Parameter = query(
-    "shardSelector",
-    "string",
+    query("resourceVersion", "string").about("Requested version, which resourceVersionMatch interprets.");
+const RESOURCE_VERSION_MATCH: Parameter = query("resourceVersionMatch", "string")
+    .about("Exact requests that version, NotOlderThan requests that version or a newer one.");
+const SEND_INITIAL_EVENTS: Parameter = query("sendInitialEvents", "boolean")
+    .about("Whether a watch starts with ADDED events of all existing objects. With allowWatchBookmarks, a bookmark follows them.");
+const SHARD_SELECTOR: Parameter = query("shardSelector", "string").about(
     "Selects objects by hash ranges of their UIDs or namespaces. Alpha, requires the feature gate ShardedListAndWatch.",
 );
 const TIMEOUT_SECONDS: Parameter =
-    query("timeoutSeconds", "integer", "Maximum duration of a watch, in seconds. No effect on lists.");
-const WATCH: Parameter = query("watch", "boolean", "Whether the request is a watch instead of a list.");
+    query("timeoutSeconds", "integer").about("Maximum duration of a watch, in seconds. No effect on lists.");
+const WATCH: Parameter = query("watch", "boolean").about("Whether the request is a watch instead of a list.");
 
 const LIST_PARAMETERS: &[Parameter] = &[
     ALLOW_WATCH_BOOKMARKS,
@@ -135,17 +121,12 @@ const LIST_PARAMETERS: &[Parameter] = &[
 ];
 
 /// Returns an operation whose request has neither parameters nor a body, and whose response is a Lease.
-const fn operation(
-    method: &'static str,
-    action: &'static str,
-    id: &'static str,
-    description: &'static str,
-) -> Operation {
+const fn operation(method: &'static str, action: &'static str, id: &'static str) -> Operation {
     Operation {
         method,
         action: Some(action),
         id,
-        description,
+        description: "",
         parameters: &[],
         body: Body::None,
         success: &[200],
@@ -155,43 +136,34 @@ const fn operation(
 }
 
 /// Returns the GET operation of a path below `/watch/`. Such a path has only this operation.
-const fn watch(action: &'static str, id: &'static str, description: &'static str) -> Operation {
-    let get = operation("get", action, id, description);
+const fn watch(action: &'static str, id: &'static str) -> Operation {
+    let get = operation("get", action, id);
     Operation { parameters: LIST_PARAMETERS, gives: "meta.WatchEvent", streams: true, ..get }
 }
 
 /// Returns the GET operation that lists or watches the Leases of a path.
-const fn list(id: &'static str, description: &'static str) -> Operation {
-    Operation { gives: "coordination.LeaseList", ..watch("list", id, description) }
+const fn list(id: &'static str) -> Operation {
+    Operation { gives: "coordination.LeaseList", ..watch("list", id) }
 }
 
 const PATHS: &[Path] = &[
     Path {
         suffix: "/watch/leases",
         parameters: &[PRETTY],
-        operations: &[watch(
-            "watchlist",
-            "watchCoordination{V}LeaseListForAllNamespaces",
-            "Watches the Leases of all namespaces. Deprecated: list them with the watch parameter.",
-        )],
+        operations: &[watch("watchlist", "watchCoordination{V}LeaseListForAllNamespaces")
+            .about("Watches the Leases of all namespaces. Deprecated: list them with the watch parameter.")],
     },
     Path {
         suffix: "/watch/namespaces/{namespace}/leases",
         parameters: &[NAMESPACE, PRETTY],
-        operations: &[watch(
-            "watchlist",
-            "watchCoordination{V}NamespacedLeaseList",
-            "Watches the Leases of one namespace. Deprecated: list them with the watch parameter.",
-        )],
+        operations: &[watch("watchlist", "watchCoordination{V}NamespacedLeaseList")
+            .about("Watches the Leases of one namespace. Deprecated: list them with the watch parameter.")],
     },
     Path {
         suffix: "/watch/namespaces/{namespace}/leases/{name}",
         parameters: &[NAME, NAMESPACE, PRETTY],
-        operations: &[watch(
-            "watch",
-            "watchCoordination{V}NamespacedLease",
-            "Watches one Lease. Deprecated: list it with the watch parameter and a field selector.",
-        )],
+        operations: &[watch("watch", "watchCoordination{V}NamespacedLease")
+            .about("Watches one Lease. Deprecated: list it with the watch parameter and a field selector.")],
     },
     Path {
         suffix: "/",
@@ -199,27 +171,26 @@ const PATHS: &[Path] = &[
         operations: &[Operation {
             action: None,
             gives: "meta.APIResourceList",
-            ..operation("get", "", "getCoordination{V}APIResources", "Lists the resources of this API version.")
+            ..operation("get", "", "getCoordination{V}APIResources").about("Lists the resources of this API version.")
         }],
     },
     Path {
         suffix: "/leases",
         parameters: &[PRETTY],
-        operations: &[list(
-            "listCoordination{V}LeaseForAllNamespaces",
-            "Lists or watches the Leases of all namespaces.",
-        )],
+        operations: &[
+            list("listCoordination{V}LeaseForAllNamespaces").about("Lists or watches the Leases of all namespaces.")
+        ],
     },
     Path {
         suffix: "/namespaces/{namespace}/leases",
         parameters: &[NAMESPACE, PRETTY],
         operations: &[
-            list("listCoordination{V}NamespacedLease", "Lists or watches the Leases of one namespace."),
+            list("listCoordination{V}NamespacedLease").about("Lists or watches the Leases of one namespace."),
             Operation {
                 parameters: &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
                 body: Body::Required("coordination.Lease"),
                 success: &[200, 201, 202],
-                ..operation("post", "post", "createCoordination{V}NamespacedLease", "Creates a Lease.")
+                ..operation("post", "post", "createCoordination{V}NamespacedLease").about("Creates a Lease.")
             },
             Operation {
                 parameters: &[
@@ -240,12 +211,8 @@ const PATHS: &[Path] = &[
                 ],
                 body: Body::Optional("meta.DeleteOptions"),
                 gives: "meta.Status",
-                ..operation(
-                    "delete",
-                    "deletecollection",
-                    "deleteCoordination{V}CollectionNamespacedLease",
-                    "Deletes all or the selected Leases of one namespace.",
-                )
+                ..operation("delete", "deletecollection", "deleteCoordination{V}CollectionNamespacedLease")
+                    .about("Deletes all or the selected Leases of one namespace.")
             },
         ],
     },
@@ -253,25 +220,26 @@ const PATHS: &[Path] = &[
         suffix: "/namespaces/{namespace}/leases/{name}",
         parameters: &[NAME, NAMESPACE, PRETTY],
         operations: &[
-            operation("get", "get", "readCoordination{V}NamespacedLease", "Reads a Lease."),
+            operation("get", "get", "readCoordination{V}NamespacedLease").about("Reads a Lease."),
             Operation {
                 parameters: &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
                 body: Body::Required("coordination.Lease"),
                 success: &[200, 201],
-                ..operation("put", "put", "replaceCoordination{V}NamespacedLease", "Replaces a Lease, or creates it.")
+                ..operation("put", "put", "replaceCoordination{V}NamespacedLease")
+                    .about("Replaces a Lease, or creates it.")
             },
             Operation {
                 parameters: &[DRY_RUN, GRACE_PERIOD_SECONDS, IGNORE_READ_ERROR, ORPHAN_DEPENDENTS, PROPAGATION_POLICY],
                 body: Body::Optional("meta.DeleteOptions"),
                 success: &[200, 202],
                 gives: "meta.Status",
-                ..operation("delete", "delete", "deleteCoordination{V}NamespacedLease", "Deletes a Lease.")
+                ..operation("delete", "delete", "deleteCoordination{V}NamespacedLease").about("Deletes a Lease.")
             },
             Operation {
                 parameters: &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE],
                 body: Body::Patch,
                 success: &[200, 201],
-                ..operation("patch", "patch", "patchCoordination{V}NamespacedLease", "Patches a Lease.")
+                ..operation("patch", "patch", "patchCoordination{V}NamespacedLease").about("Patches a Lease.")
             },
         ],
     },
@@ -297,6 +265,11 @@ pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dia
 }
 
 impl Operation {
+    /// Returns this operation with a description. Every operation needs one.
+    const fn about(self, description: &'static str) -> Self {
+        Self { description, ..self }
+    }
+
     fn value(&self, version: ApiVersion, dialect: Dialect) -> Value {
         let mut value = json!({
             "tags": [format!("coordination_{}", version.name())],

@@ -17,7 +17,7 @@ use crate::lease::Lease;
 use crate::lease::validation::ANNOTATION_BYTES_MAX;
 use crate::resource::{KIND, ResourceVersion, group_and_version};
 use compact_str::CompactString;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// Field manager that gets all existing fields of an object without `managedFields`, at the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -298,9 +298,7 @@ fn update_last_applied(lease: &mut Lease, config: &Value) {
             _ => _ = metadata.remove("annotations"),
         }
     }
-    let mut text = String::new();
-    push_go_json(&mut text, &config);
-    text.push('\n');
+    let text = go_json(&config) + "\n";
     let others = || annotations.iter().filter(|(key, _)| *key != LAST_APPLIED);
     let bytes: usize = others().map(|(key, value)| key.len() + value.len()).sum();
     let owned = |(key, value): (&str, &str)| (CompactString::new(key), CompactString::new(value));
@@ -309,38 +307,17 @@ fn update_last_applied(lease: &mut Lease, config: &Value) {
     lease.metadata.annotations = others().map(owned).chain(fits.then_some(last)).collect();
 }
 
-/// Appends a JSON value as Go's encoder does. The recursion is limited, since the validation limits the depth of the
+/// Formats a JSON value as Go's encoder does. The recursion is limited, since the validation limits the depth of the
 /// value.
-fn push_go_json(out: &mut String, value: &Value) {
-    let push_text = |out: &mut String, text: &str| out.push_str(&json_quoted(text));
-    let push_members = |out: &mut String, members: &Map<String, Value>| {
-        for (at, (name, member)) in members.iter().enumerate() {
-            if at > 0 {
-                out.push(',');
-            }
-            push_text(out, name);
-            out.push(':');
-            push_go_json(out, member);
-        }
-    };
+fn go_json(value: &Value) -> String {
     match value {
-        Value::String(text) => push_text(out, text),
+        Value::String(text) => json_quoted(text),
         Value::Object(members) => {
-            out.push('{');
-            push_members(out, members);
-            out.push('}');
+            let member = |(name, value): (&String, &Value)| format!("{}:{}", json_quoted(name), go_json(value));
+            format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
         }
-        Value::Array(elements) => {
-            out.push('[');
-            for (at, element) in elements.iter().enumerate() {
-                if at > 0 {
-                    out.push(',');
-                }
-                push_go_json(out, element);
-            }
-            out.push(']');
-        }
-        other => out.push_str(&other.to_string()),
+        Value::Array(elements) => format!("[{}]", elements.iter().map(go_json).collect::<Vec<_>>().join(",")),
+        other => other.to_string(),
     }
 }
 
