@@ -109,7 +109,7 @@ impl Client {
                 }
                 Ok((Err(complaint), _)) => _ = self.complaints.send(complaint),
                 Err(e) if self.expects_answers && is_timeout(&e) => {
-                    _ = self.complaints.send(format!("{action:?}: no answer in {:?}", gate.patience()));
+                    _ = self.complaints.send(format!("{action:?}: no answer in {:?}", gate.patience));
                 }
                 Err(_) if gate.replica_is_killed() => _ = lost.get_or_insert_with(|| gate.now()),
                 Err(_) => {}

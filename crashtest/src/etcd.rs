@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Etcd {
     binary: PathBuf,
     folder: PathBuf,
-    certs: CertDir,
+    /// The cluster's certificates. Replicas use the admin's certificate as their client certificate.
+    pub(crate) certs: CertDir,
     members: Vec<Member>,
 }
 
@@ -61,12 +62,6 @@ impl Etcd {
     /// Returns the members' ports for clients that authenticate with certificates.
     pub(crate) fn ports(&self) -> Vec<u16> {
         self.members.iter().map(|member| member.secure).collect()
-    }
-
-    /// Returns the folder with the cluster's certificates. Replicas use the admin's certificate as their client
-    /// certificate.
-    pub(crate) fn certs(&self) -> &CertDir {
-        &self.certs
     }
 
     /// Starts a member with its data folder, unless the member runs.

@@ -14,7 +14,7 @@ pub(crate) struct Gate {
     /// Ports of the servers.
     ports: Vec<u16>,
     /// Time after which a connection fails if the server sends nothing.
-    patience: Duration,
+    pub(crate) patience: Duration,
     operations_max: u64,
     operations: AtomicU64,
     sweep_names: AtomicU64,
@@ -70,11 +70,6 @@ impl Gate {
     /// Returns the number of servers.
     pub(crate) fn servers(&self) -> usize {
         self.ports.len()
-    }
-
-    /// Returns the time after which a connection fails if the server sends nothing.
-    pub(crate) fn patience(&self) -> Duration {
-        self.patience
     }
 
     /// Returns the time since the start of the run, in nanoseconds.

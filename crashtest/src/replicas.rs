@@ -50,7 +50,7 @@ impl Replicas {
             let program = Program {
                 file: server.to_owned(),
                 port: free_port().map_err(told)?,
-                storage: Storage::Etcd(urls.join(","), etcd.certs().clone()),
+                storage: Storage::Etcd(urls.join(","), etcd.certs.clone()),
                 log: folder.join(format!("log-{number}")),
                 window: args.watch_window_events,
             };

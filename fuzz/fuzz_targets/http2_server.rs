@@ -71,6 +71,19 @@ impl Server {
     }
 }
 
+/// Returns a server after these pieces of its input, and the error that ended the connection.
+fn served<'i>(pieces: impl Iterator<Item = &'i [u8]>) -> (Server, Option<ConnectionError>) {
+    let (mut server, mut pending) = (Server::new(), Vec::new());
+    for piece in pieces {
+        pending.extend_from_slice(piece);
+        match server.recv(&pending, 0) {
+            Ok(consumed) => _ = pending.drain(..consumed),
+            Err(error) => return (server, Some(error)),
+        }
+    }
+    (server, None)
+}
+
 /// Returns the number of frames in `out`. All frames must be complete.
 fn count_frames(out: &[u8]) -> usize {
     let mut rest = out;
@@ -87,23 +100,9 @@ fn count_frames(out: &[u8]) -> usize {
 
 fuzz_target!(|data: &[u8]| {
     let Some((input, mut cuts)) = Cuts::of(data) else { return };
-    let mut whole = Server::new();
-    let whole_error = whole.recv(input, 0).err();
+    let (whole, whole_error) = served(std::iter::once(input));
+    let (cut, cut_error) = served(cuts.clone());
     count_frames(&whole.out);
-
-    let mut cut = Server::new();
-    let mut pending = Vec::new();
-    let mut cut_error = None;
-    for piece in cuts.clone() {
-        pending.extend_from_slice(piece);
-        match cut.recv(&pending, 0) {
-            Ok(consumed) => _ = pending.drain(..consumed),
-            Err(error) => {
-                cut_error = Some(error);
-                break;
-            }
-        }
-    }
     assert_eq!(whole.seen, cut.seen);
     assert_eq!(whole.out, cut.out);
     // The connection detects an error in a frame's head without waiting for the frame's payload. So the whole input and

@@ -23,10 +23,10 @@ pub fn cpu_ns(pids: &[u32]) -> Option<u64> {
     pids.iter().map(|&pid| process_cpu_ns(pid)).sum()
 }
 
-/// Returns a process id that occurs more than once in `pids`. The resource use of that process would count repeatedly.
+/// Returns a value that occurs more than once in `values`.
 #[must_use]
-pub fn repeated(pids: &[u32]) -> Option<u32> {
-    pids.iter().zip(1..).find_map(|(pid, next)| pids[next..].contains(pid).then_some(*pid))
+pub fn repeated<T: Copy + PartialEq>(values: &[T]) -> Option<T> {
+    values.iter().zip(1..).find_map(|(value, next)| values[next..].contains(value).then_some(*value))
 }
 
 /// Returns the memory of these processes together. A page that several processes share counts for each of them.

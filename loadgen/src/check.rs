@@ -124,7 +124,7 @@ pub(crate) struct Checker {
     /// Watchers and nodes for which a missing event was reported. Each such pair is reported only once.
     reported: HashSet<(usize, u32)>,
     /// Highest version in any acknowledgement of a write.
-    acknowledged_max: u64,
+    pub(crate) acknowledged_max: u64,
 }
 
 impl Checker {
@@ -148,11 +148,6 @@ impl Checker {
     /// Returns descriptions of the first violations.
     pub(crate) fn first(&self) -> &[String] {
         &self.first
-    }
-
-    /// Returns the highest version in any acknowledgement of a write.
-    pub(crate) fn acknowledged_max(&self) -> u64 {
-        self.acknowledged_max
     }
 
     /// Whether every watcher has received the events of all acknowledged writes.

@@ -158,8 +158,8 @@ impl<W: Workload> Driver<W> {
         let servers = W::spread(&args, targets.len());
         let probes = Probes::new(W::told(&args).probes_len(targets.len()), servers.len());
         let reactor = Reactor::new(servers.len() + probes.len())?;
-        let mut load = W::new(args, reactor.epoch_us());
-        timeline.begin(load.recorder(), reactor.epoch_us());
+        let mut load = W::new(args, reactor.epoch_us);
+        timeline.begin(load.recorder(), reactor.epoch_us);
         let io = Io { reactor, targets, servers, scratch: vec![0; SCRATCH_BYTES], interrupted };
         Ok(Self { io, load, timeline, probes, next_housekeeping: 0 })
     }

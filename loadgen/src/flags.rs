@@ -99,9 +99,7 @@ impl ToldArgs {
             None => Ok(()),
         }
     }
-}
 
-impl ToldArgs {
     /// Returns the number of servers whose `/metrics` are read for their processor time.
     pub(crate) fn probes_len(&self, servers_len: usize) -> usize {
         if self.metrics { servers_len } else { 0 }
@@ -111,7 +109,7 @@ impl ToldArgs {
     fn repeated_file(&self) -> Option<&Path> {
         let single = [&self.out, &self.report, &self.series].into_iter().flatten();
         let files: Vec<&Path> = single.chain(self.hgrm.iter().map(|of| &of.path)).map(PathBuf::as_path).collect();
-        files.iter().zip(1..).find_map(|(file, next)| files[next..].contains(file).then_some(*file))
+        loadgen_account::repeated(&files)
     }
 }
 

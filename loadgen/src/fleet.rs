@@ -73,15 +73,6 @@ pub(crate) struct Flight {
     pub(crate) known: u64,
 }
 
-/// The next step after a response.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum After {
-    /// No request: the renewal or the read is over.
-    Done,
-    /// This request of the same renewal or read follows.
-    Follow(Flight),
-}
-
 impl Fleet {
     /// Creates a fleet of nodes without Leases.
     pub(crate) fn new(namespace: &str, nodes_len: u32, watchers_len: usize, epoch_us: u64) -> Self {
@@ -168,8 +159,8 @@ impl Fleet {
         Some(Request { method: "PUT", target: &self.path, body: Some(&self.body) })
     }
 
-    /// Handles the response to `flight`.
-    pub(crate) fn handle_answer(&mut self, flight: Flight, status: u16, body: &[u8], now: u64) -> After {
+    /// Handles the response to `flight`. Returns the request of the same renewal or read that follows.
+    pub(crate) fn handle_answer(&mut self, flight: Flight, status: u16, body: &[u8], now: u64) -> Option<Flight> {
         match (flight.step, status) {
             (Step::Get | Step::Read | Step::Put, 200) | (Step::Post, 201) => self.handle_object(flight, body, now),
             (Step::Get, 404) if !self.has_lease(flight.node) => {}
@@ -186,8 +177,8 @@ impl Fleet {
         self.after(flight, Outcome::Status(status), now)
     }
 
-    /// Handles a `flight` whose response is lost.
-    pub(crate) fn handle_loss(&mut self, flight: Flight, kind: ErrorKind, why: &str, now: u64) -> After {
+    /// Handles a `flight` whose response is lost. Returns the request of the same renewal or read that follows.
+    pub(crate) fn handle_loss(&mut self, flight: Flight, kind: ErrorKind, why: &str, now: u64) -> Option<Flight> {
         if matches!(flight.step, Step::Put | Step::Post) {
             self.set_uncertain(flight.node);
         }
@@ -197,9 +188,9 @@ impl Fleet {
 
     /// Handles the server's refusal to process `flight`. The request is sent again a few times, as in Go's HTTP client.
     #[cold]
-    pub(crate) fn handle_refusal(&mut self, flight: Flight, now: u64) -> After {
+    pub(crate) fn handle_refusal(&mut self, flight: Flight, now: u64) -> Option<Flight> {
         if flight.refusals < REFUSALS_MAX {
-            return After::Follow(Flight { refusals: flight.refusals + 1, ..flight });
+            return Some(Flight { refusals: flight.refusals + 1, ..flight });
         }
         self.fail(flight, ErrorKind::Refused, "the server refused the stream repeatedly");
         self.after(Flight { refusals: 0, ..flight }, Outcome::Lost, now)
@@ -363,12 +354,13 @@ impl Fleet {
         self.fail(flight, ErrorKind::Status(409), "conflict");
     }
 
-    /// Returns the next step after the outcome of `flight`. The caller has updated the node's state.
-    fn after(&mut self, flight: Flight, outcome: Outcome, now: u64) -> After {
+    /// Returns the request that follows after the outcome of `flight`; `None` if the renewal or the read is over. The
+    /// caller has updated the node's state.
+    fn after(&mut self, flight: Flight, outcome: Outcome, now: u64) -> Option<Flight> {
         match node::next(flight.step, outcome, flight.tries) {
             Next::Send { step, failed } => {
                 let tries = flight.tries + u8::from(failed);
-                After::Follow(Flight { step, tries, asked: now, ..flight })
+                Some(Flight { step, tries, asked: now, ..flight })
             }
             Next::Done | Next::GiveUp => {
                 if flight.step != Step::Read
@@ -376,7 +368,7 @@ impl Fleet {
                 {
                     node.busy = false;
                 }
-                After::Done
+                None
             }
         }
     }
@@ -440,27 +432,20 @@ mod tests {
         String::from_utf8(renewed).expect("text")
     }
 
-    fn follow(after: After) -> Flight {
-        match after {
-            After::Follow(flight) => flight,
-            After::Done => panic!("nothing follows"),
-        }
-    }
-
     /// Returns a fleet whose node 1 has found no Lease, has created it at version 5, and has renewed it at version 6.
     fn created_and_renewed() -> Fleet {
         let mut fleet = fleet();
         let mut flight = fleet.begin_renewal(1, 0).expect("idle");
         assert!(fleet.begin_renewal(1, 0).is_none(), "one renewal at a time");
         send(&mut fleet, &mut flight, 1);
-        flight = follow(fleet.handle_answer(flight, 404, b"{}", 2));
+        flight = fleet.handle_answer(flight, 404, b"{}", 2).expect("a request follows");
         let renewed = send(&mut fleet, &mut flight, 3);
         let answer = object_text("node-1", 5, &renewed);
-        assert!(matches!(fleet.handle_answer(flight, 201, answer.as_bytes(), 4), After::Done));
+        assert!(fleet.handle_answer(flight, 201, answer.as_bytes(), 4).is_none());
         let mut flight = fleet.begin_renewal(1, 10).expect("idle");
         let renewed = send(&mut fleet, &mut flight, 11);
         let answer = object_text("node-1", 6, &renewed);
-        assert!(matches!(fleet.handle_answer(flight, 200, answer.as_bytes(), 12), After::Done));
+        assert!(fleet.handle_answer(flight, 200, answer.as_bytes(), 12).is_none());
         assert_eq!((fleet.created, fleet.checker.count(), fleet.recorder.errors_count()), (1, 0, 0));
         fleet
     }
@@ -481,12 +466,12 @@ mod tests {
         let mut fleet = created_and_renewed();
         let mut flight = fleet.begin_renewal(1, 20).expect("idle");
         let renewed = send(&mut fleet, &mut flight, 21);
-        flight = follow(fleet.handle_loss(flight, ErrorKind::Reset, "gone", 22));
+        flight = fleet.handle_loss(flight, ErrorKind::Reset, "gone", 22).expect("a request follows");
         assert_eq!(send(&mut fleet, &mut flight, 5_000_000), renewed, "sent again as it was");
-        flight = follow(fleet.handle_answer(flight, 409, b"{}", 5_000_001));
+        flight = fleet.handle_answer(flight, 409, b"{}", 5_000_001).expect("a request follows");
         assert_eq!((flight.step, fleet.checker.count()), (Step::Get, 0));
         let applied = object_text("node-1", 7, &renewed);
-        flight = follow(fleet.handle_answer(flight, 200, applied.as_bytes(), 5_000_002));
+        flight = fleet.handle_answer(flight, 200, applied.as_bytes(), 5_000_002).expect("a request follows");
         assert_eq!((fleet.nodes[1].writes, fleet.nodes[1].uncertain), (3, false));
         send(&mut fleet, &mut flight, 6_000_000);
         fleet.handle_answer(flight, 409, b"{}", 6_000_001);
@@ -498,10 +483,10 @@ mod tests {
         let mut fleet = created_and_renewed();
         let mut flight = fleet.begin_renewal(1, 20).expect("idle");
         for _ in 0..REFUSALS_MAX {
-            flight = follow(fleet.handle_refusal(flight, 21));
+            flight = fleet.handle_refusal(flight, 21).expect("a request follows");
         }
         assert_eq!((fleet.recorder.errors_count(), fleet.nodes[1].uncertain), (0, false));
-        flight = follow(fleet.handle_refusal(flight, 22));
+        flight = fleet.handle_refusal(flight, 22).expect("a request follows");
         assert_eq!((flight.tries, flight.refusals), (1, 0));
         assert_eq!(fleet.recorder.errors().keys().next(), Some(&(Operation::Renew, ErrorKind::Refused)));
     }
@@ -512,7 +497,7 @@ mod tests {
             let mut fleet = Fleet::new("n", 2, 1, 0);
             let mut flight = fleet.begin_renewal(1, 0).expect("idle");
             send(&mut fleet, &mut flight, 1);
-            flight = follow(fleet.handle_answer(flight, 404, b"{}", 2));
+            flight = fleet.handle_answer(flight, 404, b"{}", 2).expect("a request follows");
             let renewed = send(&mut fleet, &mut flight, 3);
             let created = object_text("node-1", 5, &renewed);
             fleet.handle_answer(flight, 201, created.as_bytes(), 4);
@@ -536,8 +521,8 @@ mod tests {
         let mut fleet = created_and_renewed();
         let mut flight = fleet.begin_renewal(1, 20).expect("idle");
         send(&mut fleet, &mut flight, 21);
-        let refused = follow(fleet.handle_refusal(flight, 22));
-        let repeated = follow(fleet.handle_answer(flight, 429, b"{}", 22));
+        let refused = fleet.handle_refusal(flight, 22).expect("a request follows");
+        let repeated = fleet.handle_answer(flight, 429, b"{}", 22).expect("a request follows");
         for following in [refused, repeated] {
             fleet.abandon(following, false);
             assert!(!fleet.nodes[1].uncertain, "{following:?}");

@@ -4,7 +4,7 @@
 //! interprets the responses.
 
 use crate::error_kind::ErrorKind;
-use crate::fleet::{After, Fleet, Flight};
+use crate::fleet::{Fleet, Flight};
 use crate::http::{Bodies, Broken, Told, Verdict};
 use crate::link::{Link, TIMED_OUT, backoff_ns};
 use crate::operation::Operation;
@@ -29,7 +29,7 @@ impl Lane {
 
     /// Returns how many more requests can be added before one must wait.
     pub(crate) fn room(&self) -> usize {
-        self.link.in_flight_max().saturating_sub(self.link.len() + self.waiting.len())
+        self.link.in_flight_max.saturating_sub(self.link.len() + self.waiting.len())
     }
 
     /// Whether no request is waiting or in flight.
@@ -77,8 +77,8 @@ impl Lane {
                 Told::Lost { kind, why } => fleet.handle_loss(flight, kind, why, now),
             };
             match after {
-                After::Done => done(flight),
-                After::Follow(following) => waiting.push_front(following),
+                None => done(flight),
+                Some(following) => waiting.push_front(following),
             }
             Verdict::GoOn
         });
@@ -130,8 +130,8 @@ impl Lane {
     ) {
         for flight in lost {
             match fleet.handle_loss(flight, kind, why, now) {
-                After::Done => done(flight),
-                After::Follow(following) => self.waiting.push_back(following),
+                None => done(flight),
+                Some(following) => self.waiting.push_back(following),
             }
         }
     }

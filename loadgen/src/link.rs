@@ -26,7 +26,7 @@ pub(crate) struct Link<T> {
     /// When input was last received, or when the connection was opened, in nanoseconds since the start of the run.
     heard: u64,
     bodies: Bodies,
-    in_flight_max: usize,
+    pub(crate) in_flight_max: usize,
     /// Kind of a finished TLS handshake that is not counted yet.
     handshake: Option<HandshakeKind>,
 }
@@ -106,11 +106,6 @@ impl<T: Copy> Link<T> {
     /// Returns the number of requests in flight.
     pub(crate) fn len(&self) -> usize {
         self.line.as_ref().map_or(0, |line| line.http.len())
-    }
-
-    /// Returns the maximum number of requests in flight.
-    pub(crate) fn in_flight_max(&self) -> usize {
-        self.in_flight_max
     }
 
     /// Whether the server accepts no more requests on this connection.

@@ -119,26 +119,20 @@ fn run(args: Args) -> Result<bool, Stop> {
         None => {
             args.check().map_err(Stop::Usage)?;
             let targets = Target::of_args(&args.server, MediaType::Json).map_err(Stop::Usage)?;
-            let form = args.told.output;
-            drive::<Simulation>(args, targets, interrupted, form)
+            drive::<Simulation>(args, targets, interrupted)
         }
         Some(Command::Bench(args)) => {
             args.check().and_then(|()| args.told.check()).map_err(Stop::Usage)?;
             let target = Target::only_of_args(&args.server, args.media_type()).map_err(Stop::Usage)?;
-            let form = args.told.output;
-            drive::<Bench>(*args, vec![target], interrupted, form)
+            drive::<Bench>(*args, vec![target], interrupted)
         }
     }
 }
 
 /// Runs a load with valid flags, and prints the results. Returns true if the run reached its measured time, and had no
 /// errors and no violations.
-fn drive<W: Workload>(
-    args: W::Args,
-    targets: Vec<Target>,
-    interrupted: Arc<AtomicBool>,
-    form: Output,
-) -> Result<bool, Stop> {
+fn drive<W: Workload>(args: W::Args, targets: Vec<Target>, interrupted: Arc<AtomicBool>) -> Result<bool, Stop> {
+    let form = W::told(&args).output;
     let (outputs, timeline) = Outputs::open(W::told(&args)).map_err(Stop::Usage)?;
     allow_descriptors(W::spread(&args, targets.len()).len() as u64);
     let results = Driver::<W>::new(args, targets, interrupted, timeline).and_then(Driver::run).map_err(Stop::Failed)?;

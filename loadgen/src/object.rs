@@ -11,7 +11,7 @@
 
 use crate::time_text;
 use memchr::memmem;
-use serde::Deserialize;
+use serde_json::Value;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
@@ -58,22 +58,24 @@ impl Template {
     /// `object`.
     #[cold]
     pub(crate) fn learn(object: &[u8], name: &str) -> Option<(Self, Fields)> {
-        let parsed = Parsed::of(object)?;
-        if parsed.metadata.name != name || parsed.metadata.managed_fields.len() > 1 {
+        let parsed: Value = serde_json::from_slice(object).ok()?;
+        let metadata = &parsed["metadata"];
+        if metadata["name"] != name || metadata["managedFields"].as_array().is_some_and(|all| all.len() > 1) {
             return None;
         }
         let quoted_name = format!("\"{name}\"");
-        let version = format!("\"resourceVersion\":\"{}\"", parsed.metadata.resource_version);
-        let created = format!("\"creationTimestamp\":\"{}\"", parsed.metadata.creation_timestamp);
-        let renewed = format!("\"renewTime\":\"{}\"", parsed.spec.renew_time.as_deref().unwrap_or_default());
-        let owner_uid = parsed.metadata.owner_references.first().map_or("", |o| o.uid.as_str());
-        let managed = parsed.metadata.managed_fields.first().and_then(|m| m.time.as_deref()).unwrap_or_default();
+        let version = format!("\"resourceVersion\":\"{}\"", metadata["resourceVersion"].as_str()?);
+        let created = metadata["creationTimestamp"].as_str().unwrap_or_default();
+        let created = format!("\"creationTimestamp\":\"{created}\"");
+        let renewed = format!("\"renewTime\":\"{}\"", parsed["spec"]["renewTime"].as_str().unwrap_or_default());
+        let owner_uid = metadata["ownerReferences"][0]["uid"].as_str().unwrap_or_default();
+        let managed = metadata["managedFields"][0]["time"].as_str().unwrap_or_default();
         let managed = format!("\"time\":\"{managed}\"");
         // For each value: the text to search for, the number of its bytes before and after the value, and the kind of
         // the value.
         let needles = [
             (quoted_name.as_str(), 1, 1, Slot::Name),
-            (parsed.metadata.uid.as_str(), 0, 0, Slot::Uid),
+            (metadata["uid"].as_str()?, 0, 0, Slot::Uid),
             (owner_uid, 0, 0, Slot::OwnerUid),
             (&version, "\"resourceVersion\":\"".len(), 1, Slot::Version),
             (&created, "\"creationTimestamp\":\"".len(), 1, Slot::Created),
@@ -150,15 +152,14 @@ impl Template {
 /// `None` if a parsed value is missing.
 #[cold]
 pub(crate) fn fields_by_parsing(object: &[u8], name: &str) -> Option<Fields> {
-    let parsed = Parsed::of(object)?;
-    (parsed.metadata.name == name).then_some(())?;
+    let parsed: Value = serde_json::from_slice(object).ok()?;
+    let metadata = &parsed["metadata"];
+    (metadata["name"] == name).then_some(())?;
     Some(Fields {
-        uid: parse_uuid(parsed.metadata.uid.as_bytes())?,
-        owner_uid: 0,
-        version: parse_version(parsed.metadata.resource_version.as_bytes())?,
-        renewed: time_text::parse_micros(parsed.spec.renew_time?.as_bytes())?,
-        created: 0,
-        managed: 0,
+        uid: parse_uuid(metadata["uid"].as_str()?.as_bytes())?,
+        version: parse_version(metadata["resourceVersion"].as_str()?.as_bytes())?,
+        renewed: time_text::parse_micros(parsed["spec"]["renewTime"].as_str()?.as_bytes())?,
+        ..Fields::default()
     })
 }
 
@@ -227,50 +228,6 @@ pub(crate) fn push_uuid(out: &mut Vec<u8>, uuid: u128) {
     out.extend_from_slice(text.encode_lower(&mut [0; Hyphenated::LENGTH]).as_bytes());
 }
 
-/// The fields of a Lease that this module reads.
-#[derive(Deserialize)]
-struct Parsed {
-    metadata: ParsedMetadata,
-    #[serde(default)]
-    spec: ParsedSpec,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ParsedMetadata {
-    name: String,
-    uid: String,
-    resource_version: String,
-    #[serde(default)]
-    creation_timestamp: String,
-    #[serde(default)]
-    owner_references: Vec<ParsedOwner>,
-    #[serde(default)]
-    managed_fields: Vec<ParsedManager>,
-}
-
-#[derive(Deserialize)]
-struct ParsedOwner {
-    uid: String,
-}
-
-#[derive(Deserialize)]
-struct ParsedManager {
-    time: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ParsedSpec {
-    renew_time: Option<String>,
-}
-
-impl Parsed {
-    fn of(object: &[u8]) -> Option<Self> {
-        serde_json::from_slice(object).ok()
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -329,7 +286,7 @@ pub(crate) mod tests {
     fn a_created_object_is_valid_json() {
         let mut out = Vec::new();
         push_new(&mut out, "kube-node-lease", "node-1", 5, 1_000_000);
-        let value: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        let value: Value = serde_json::from_slice(&out).expect("JSON");
         assert_eq!(value["metadata"]["ownerReferences"][0]["uid"], "00000000-0000-0000-0000-000000000005");
         assert_eq!(value["spec"]["renewTime"], "1970-01-01T00:00:01.000000Z");
     }

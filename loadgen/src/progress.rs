@@ -11,7 +11,8 @@ use std::time::Duration;
 /// The progress line on standard error.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    is_hidden: bool,
+    /// Whether the progress line is never shown.
+    pub(crate) is_hidden: bool,
     /// Whether the terminal shows a progress line, which must be cleared at the end.
     is_shown: bool,
     /// When the line is drawn again, in nanoseconds since the start of the run.
@@ -43,11 +44,6 @@ impl Progress {
     /// Creates a progress line that is never shown.
     pub(crate) fn hidden() -> Self {
         Self { is_hidden: true, is_shown: false, next: 0 }
-    }
-
-    /// Whether the progress line is never shown.
-    pub(crate) fn is_hidden(&self) -> bool {
-        self.is_hidden
     }
 
     /// Draws the progress line again, if [`DRAW_NS`] have passed since the last drawing.

@@ -18,7 +18,8 @@ pub(crate) struct Reactor {
     events: Events,
     wake: Wake,
     start: Instant,
-    epoch_us: u64,
+    /// Start of the run, in microseconds since the Unix epoch.
+    pub(crate) epoch_us: u64,
     queue: Queue,
 }
 
@@ -49,11 +50,6 @@ impl Reactor {
     /// Returns the time in nanoseconds since the start of the run.
     pub(crate) fn now(&self) -> u64 {
         nanos(self.start.elapsed())
-    }
-
-    /// Returns the start of the run, in microseconds since the Unix epoch.
-    pub(crate) fn epoch_us(&self) -> u64 {
-        self.epoch_us
     }
 
     /// Returns the registry, in which each connection registers with its number as the token.

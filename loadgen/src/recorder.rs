@@ -24,7 +24,7 @@ pub(crate) struct Recorder {
     totals: [Count; Operation::ALL.len()],
     /// The generator's own delay: from a request's due time until the event loop processes the request. The wait for
     /// room on a connection is not part of this delay.
-    lateness: Latencies,
+    pub(crate) lateness: Latencies,
     /// Number of requests due in the measured time that had to wait for room on a connection.
     crowded: u64,
     /// Number of errors of the whole run, by operation and kind.
@@ -208,11 +208,6 @@ impl Recorder {
     pub(crate) fn requests(&self) -> u64 {
         let measured = |kind: &Operation| kind.is_request() && !self.always.contains(kind);
         Operation::ALL.into_iter().filter(measured).map(|kind| self.total(kind).answered).sum()
-    }
-
-    /// Returns the histogram of the generator's own delay of requests.
-    pub(crate) fn lateness(&self) -> &Latencies {
-        &self.lateness
     }
 
     /// Returns the 99th percentile of the generator's own delay of requests, in milliseconds. Returns `None` if no

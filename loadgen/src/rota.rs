@@ -25,7 +25,7 @@ pub(crate) struct Rota {
     reads: f64,
     nodes: u32,
     /// Number of nodes whose first renewal has ended.
-    started: u32,
+    pub(crate) started: u32,
     /// Timers: node n has timer 2n for renewals and 2n + 1 for reads. A timer is not armed while its renewal or read is
     /// in flight.
     schedule: Schedule,
@@ -154,11 +154,6 @@ impl Rota {
         }
     }
 
-    /// Returns the number of nodes whose first renewal has ended.
-    pub(crate) fn started(&self) -> u32 {
-        self.started
-    }
-
     /// Returns the due time of the next timer, or `horizon` if no timer is due before it.
     pub(crate) fn next_due(&self, horizon: u64) -> u64 {
         let Order::Timers { until } = self.order else { return horizon };
@@ -267,7 +262,7 @@ mod tests {
         let once: Vec<_> = std::iter::from_fn(|| rota.next(0)).collect();
         assert_eq!(once, [(0, Duty::Renew), (2, Duty::Renew), (4, Duty::Renew)]);
         (0..5).for_each(|node| rota.done(flight(node, Step::Post, 0)));
-        assert_eq!(rota.started(), 5);
+        assert_eq!(rota.started, 5);
         rota.begin_load(0);
         let rounds: Vec<_> = (0..7)
             .filter_map(|_| {

@@ -177,27 +177,20 @@ fn a_table_counts_one_lease_in_the_singular() {
 fn each_fault_is_reported_as_its_violation() {
     for http in BOTH {
         for (fault, expected) in [
-            (Fault::AnswersSomethingElse, "does not hold what was sent"),
-            (Fault::ChangesHolder, "does not hold what was sent"),
-            (Fault::ConflictsWithNobody, "though nobody else writes"),
-            (Fault::DropsEvent, "got no event of version"),
-            (Fault::DropsLastEvents, "got no event of version"),
-            (Fault::ShowsSomethingElse, "with other content than was sent"),
-            (Fault::SwapsEvents, "got version"),
-            (Fault::TellsOfDeletions, "got DELETED at version"),
-            (Fault::VersionGoesBack, "was known before"),
+            (Fault::AnswersSomethingElse, &["does not hold what was sent"][..]),
+            (Fault::ChangesHolder, &["does not hold what was sent"]),
+            (Fault::ConflictsWithNobody, &["though nobody else writes"]),
+            (Fault::DropsEvent, &["got no event of version"]),
+            (Fault::DropsLastEvents, &["got no event of version"]),
+            (Fault::LosesUpdate, &["was known before", "though nobody else writes"]),
+            (Fault::ShowsSomethingElse, &["with other content than was sent"]),
+            (Fault::SwapsEvents, &["got version"]),
+            (Fault::TellsOfDeletions, &["got DELETED at version"]),
+            (Fault::VersionGoesBack, &["was known before"]),
         ] {
             let words = first_violation(fault, http);
-            assert!(words.contains(expected), "{fault:?}: {words}");
+            assert!(expected.iter().any(|expected| words.contains(expected)), "{fault:?}: {words}");
         }
-    }
-}
-
-#[test]
-fn a_lost_update_is_reported() {
-    for http in BOTH {
-        let words = first_violation(Fault::LosesUpdate, http);
-        assert!(words.contains("was known before") || words.contains("though nobody else writes"), "{words}");
     }
 }
 

@@ -158,7 +158,7 @@ impl Workload for Simulation {
     /// The rate of creations is computed from the length of the phase Creating. So this phase ends as soon as every
     /// node has created or found its Lease, or has given up.
     fn must_end_phase(&self, _now: u64) -> bool {
-        self.phase == Phase::Creating && self.rota.started() == self.args.nodes
+        self.phase == Phase::Creating && self.rota.started == self.args.nodes
     }
 
     fn keep_house(&mut self, io: &mut Io, now: u64) -> Result<(), String> {
@@ -190,7 +190,7 @@ impl Workload for Simulation {
     fn stage(&self, now: u64) -> Stage {
         let (since, settling_ns, measured_ns) = (self.phase_since, self.settling_ns(), nanos(self.args.duration));
         let (part, ends_at) = match self.phase {
-            Phase::Creating => (Some((self.rota.started().into(), self.args.nodes.into())), None),
+            Phase::Creating => (Some((self.rota.started.into(), self.args.nodes.into())), None),
             Phase::Settling => (Some((now - since, settling_ns)), Some(since + settling_ns + measured_ns)),
             Phase::Measuring => (Some((now - since, measured_ns)), Some(since + measured_ns)),
             Phase::Connecting | Phase::Finishing | Phase::Draining => (None, None),
@@ -239,7 +239,7 @@ impl Simulation {
     fn run_watch_lane(&mut self, io: &mut Io, index: usize) -> Result<(), String> {
         let now = io.reactor.now();
         let Some(lane) = self.watch_lanes.get_mut(index - self.lanes.len()) else { return Ok(()) };
-        let known = self.fleet.checker.acknowledged_max();
+        let known = self.fleet.checker.acknowledged_max;
         let timeout_seconds = self.rng.u32(300..600);
         let (origin, scratch) = io.origin_and_scratch(index);
         let outcome = lane.receive(&mut self.fleet, origin, scratch, now);
@@ -301,7 +301,7 @@ impl Simulation {
         let next = match self.phase {
             _ if stop => Phase::Finishing,
             Phase::Connecting if is_ready() => Phase::Creating,
-            Phase::Creating if self.rota.started() == self.args.nodes => Phase::Settling,
+            Phase::Creating if self.rota.started == self.args.nodes => Phase::Settling,
             Phase::Settling if in_phase >= self.settling_ns() => Phase::Measuring,
             Phase::Measuring if in_phase >= nanos(self.args.duration) => Phase::Finishing,
             Phase::Finishing if in_phase >= TIMEOUT_NS || self.is_done() => Phase::Draining,

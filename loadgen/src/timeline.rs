@@ -82,7 +82,7 @@ impl Timeline {
 
     /// Begins the run. `epoch_us` is the start of the run, in microseconds since the Unix epoch.
     pub(crate) fn begin(&mut self, recorder: &mut Recorder, epoch_us: u64) {
-        if self.keeps || self.series.is_some() || !self.progress.is_hidden() {
+        if self.keeps || self.series.is_some() || !self.progress.is_hidden {
             recorder.count_seconds();
             self.usage = Usage::now(&self.server_pids);
         }

@@ -201,7 +201,7 @@ impl Seat {
                 Some(page) => {
                     fleet.recorder.answered(Operation::List, at, now);
                     if let Page::Complete { version, known } = page {
-                        fleet.handle_list(self.index, version, known, self.watcher.listed());
+                        fleet.handle_list(self.index, version, known, &self.watcher.listed);
                     }
                 }
                 None => self.fail(fleet, ErrorKind::Malformed, "the response is no list of Leases", now),

@@ -20,7 +20,7 @@ pub(crate) struct Watcher {
     /// Version from which the next watch starts.
     resume_from: u64,
     /// The nodes' Leases in the pages of the list so far: index of the node, and version of the Lease.
-    listed: Vec<(u32, u64)>,
+    pub(crate) listed: Vec<(u32, u64)>,
     /// Highest version that any acknowledgement of a write had shown when the list was begun.
     list_known: u64,
     /// The start of an event whose end has not arrived yet.
@@ -166,11 +166,6 @@ impl Watcher {
                 Some(Page::Complete { version, known: self.list_known })
             }
         }
-    }
-
-    /// Returns the nodes' Leases in the list: index of the node, and version of the Lease.
-    pub(crate) fn listed(&self) -> &[(u32, u64)] {
-        &self.listed
     }
 
     /// Makes a list the next request, since the version to watch from has expired.
@@ -383,7 +378,7 @@ mod tests {
         assert_eq!(watcher.next_target(8, 300), "/apis/coordination.k8s.io/v1/leases?continue=a%3Db&limit=500");
         let last = page(&object_text("node-2", 6, ""), "");
         assert_eq!(watcher.handle_page(last.as_bytes()), Some(Page::Complete { version: 9, known: 7 }));
-        assert_eq!(watcher.listed(), [(1, 5), (2, 6)]);
+        assert_eq!(watcher.listed, [(1, 5), (2, 6)]);
         assert!(watcher.next_target(9, 300).contains("resourceVersion=9&timeoutSeconds=300&watch=true"));
         let event = event_text("ADDED", &object_text("node-3", 15, "2026-01-02T03:04:15.000001Z"));
         watcher.handle_events(event.as_bytes(), |_| {}).expect("an event");

@@ -116,7 +116,9 @@ impl Put {
 struct Request {
     node: usize,
     epoch: u64,
-    what: What,
+    /// The command of the replica. A commit may take effect more than once, since the port repeats a commit that got no
+    /// response.
+    command: Command,
     /// What the port knew of etcd's content when it sent the request.
     known: Known,
     /// Position of the last entry that was delivered before the port sent the request.
@@ -160,17 +162,6 @@ impl Known {
             self.manifest = self.manifest.max(revision);
         }
     }
-}
-
-/// Kind of a request to etcd. A commit may take effect more than once, since the port repeats a commit that got no
-/// response.
-#[derive(Debug)]
-enum What {
-    Open,
-    ReadChunk(SnapshotId, u32),
-    ReadEntries,
-    Commit(Box<Commit>),
-    FindEnd,
 }
 
 /// The port of one start of a replica, and its watch.
@@ -237,24 +228,17 @@ impl Etcd {
             let written = renamed(payload, node as u64 + 1, name_of(payload).1);
             self.renamed.insert((node, epoch, written.clone()), std::mem::replace(payload, written));
         }
-        let what = match command {
-            Command::Open => What::Open,
-            Command::ReadChunk { snapshot, index } => What::ReadChunk(snapshot, index),
-            Command::ReadEntries => What::ReadEntries,
-            Command::FindEnd => What::FindEnd,
-            Command::Commit(commit) => What::Commit(Box::new(commit)),
-        };
-        let is_commit = matches!(what, What::Commit(_));
-        if let (What::Commit(commit), Some(follower)) = (&what, self.followers.get_mut(&node))
+        let is_commit = matches!(command, Command::Commit(_));
+        if let (Command::Commit(commit), Some(follower)) = (&command, self.followers.get_mut(&node))
             && commit.manifest.is_some()
         {
             follower.held = Some(VecDeque::new());
         }
         let id = self.last_request;
-        let is_read = matches!(what, What::Open | What::ReadChunk(..) | What::ReadEntries);
+        let is_read = matches!(command, Command::Open | Command::ReadChunk { .. } | Command::ReadEntries);
         let follower = self.followers.get(&node);
         let (known, reached) = follower.map(|of| (of.known, of.delivered.position)).unwrap_or_default();
-        self.requests.insert(id, Request { node, epoch, what, known, reached, effect: 0 });
+        self.requests.insert(id, Request { node, epoch, command, known, reached, effect: 0 });
         let mut delay_us = self.way_us(sim, node);
         if let Some(follower) = self.followers.get_mut(&node).filter(|_| is_read) {
             follower.read_us = follower.read_us.max(sim.now_us() + delay_us) + 1;
@@ -301,10 +285,10 @@ impl Etcd {
         let Some(mut request) = self.requests.remove(&id) else { return };
         let (node, epoch) = (request.node, request.epoch);
         let (before, revision_before) = (self.puts.len(), self.revision);
-        let answer = match &request.what {
-            What::Commit(commit) => self.commit(sim, &request, commit),
-            What::FindEnd => Event::End(End { position: Position(self.stored.head), entries: self.appended }),
-            what @ (What::Open | What::ReadChunk(..) | What::ReadEntries) => self.read(node, epoch, what),
+        let answer = match &request.command {
+            Command::Commit(commit) => self.commit(sim, &request, commit),
+            Command::FindEnd => Event::End(End { position: Position(self.stored.head), entries: self.appended }),
+            read @ (Command::Open | Command::ReadChunk { .. } | Command::ReadEntries) => self.read(node, epoch, read),
         };
         // A repeated request may change nothing. Then `effect` stays the revision of its first effect.
         if self.revision > revision_before {
@@ -327,19 +311,19 @@ impl Etcd {
         }
     }
 
-    fn read(&mut self, node: usize, epoch: u64, what: &What) -> Event {
+    fn read(&mut self, node: usize, epoch: u64, command: &Command) -> Event {
         let Some(follower) = self.followers.get_mut(&node).filter(|follower| follower.epoch == epoch) else {
             return Event::Overtaken;
         };
-        match what {
-            What::ReadChunk(snapshot, index) => match follower.opened.chunks.get(&(*snapshot, *index)) {
+        match command {
+            Command::ReadChunk { snapshot, index } => match follower.opened.chunks.get(&(*snapshot, *index)) {
                 Some((piece, _)) => Event::Piece(piece.clone()),
                 None => Event::Failed(EngineError::Damaged {
                     place: format!("snapshot {} chunk {index}", snapshot.0),
                     what: "the chunk is missing".to_owned(),
                 }),
             },
-            What::ReadEntries => {
+            Command::ReadEntries => {
                 let mut entries = std::mem::take(&mut follower.opened.entries);
                 if self.bug == Some(Bug::FirstEntrySkipped) {
                     entries.pop_first();
@@ -563,7 +547,7 @@ impl Etcd {
             *end = follower.delivered;
         }
         let commit = match self.requests.get(&id) {
-            Some(Request { what: What::Commit(commit), effect, .. }) => Some((&**commit, *effect)),
+            Some(Request { command: Command::Commit(commit), effect, .. }) => Some((commit, *effect)),
             _ => None,
         };
         let revision = match &answer {

@@ -48,54 +48,39 @@ pub enum Fault {
     Quiet,
 }
 
-/// Schedules the faults of a run with replicas.
-pub fn schedule_of_replicas(sim: &Sim) {
+/// Schedules the faults of a run. A run with replicas has no faults of a disk, and any other run none of etcd.
+pub fn schedule(sim: &Sim) {
     let rates = sim.swarm.faults;
-    let any = |sim: &Sim| sim.random(|random| random.usize(..sim.swarm.replicas));
+    let at_us = || sim.random(|random| random.u64(SECOND / 2..sim.swarm.duration_us));
+    let any = || match sim.swarm.replicas {
+        0 => 0,
+        replicas => sim.random(|random| random.usize(..replicas)),
+    };
     let plan = |count: usize, fault: &dyn Fn() -> Fault| {
         for _ in 0..count {
-            let at_us = sim.random(|random| random.u64(SECOND / 2..sim.swarm.duration_us));
+            let at_us = at_us();
             sim.schedule_at(at_us, Event::Fault(fault()));
         }
     };
-    plan(rates.kills, &|| Fault::Kill(any(sim)));
-    plan(rates.stops, &|| Fault::Stop(any(sim)));
+    plan(rates.kills, &|| Fault::Kill(any()));
+    plan(rates.power_cuts, &|| Fault::PowerCut(any()));
+    plan(rates.crash_points, &|| Fault::CrashPoint(any()));
+    plan(rates.stops, &|| Fault::Stop(any()));
     plan(rates.full, &|| Fault::Full(0));
+    plan(rates.stuck, &|| Fault::Stuck(any()));
     plan(rates.resets, &|| Fault::Cut);
     plan(rates.jumps, &|| Fault::Jump);
-    plan(rates.pauses, &|| Fault::Pause(any(sim)));
+    for _ in 0..rates.io_errors {
+        let operation = sim.random(|random| [Operation::Read, Operation::Sync, Operation::Write][random.usize(..3)]);
+        sim.schedule_at(at_us(), Event::Fault(Fault::IoError(0, operation)));
+    }
+    plan(rates.pauses, &|| Fault::Pause(any()));
     plan(rates.away, &|| Fault::Away);
-    plan(rates.parted, &|| Fault::Parted(any(sim), sim.random(fastrand::Rng::bool)));
-    plan(rates.broken_watches, &|| Fault::WatchBroken(any(sim)));
-    plan(rates.lost_events, &|| Fault::WatchLoses(any(sim)));
+    plan(rates.parted, &|| Fault::Parted(any(), sim.random(fastrand::Rng::bool)));
+    plan(rates.broken_watches, &|| Fault::WatchBroken(any()));
+    plan(rates.lost_events, &|| Fault::WatchLoses(any()));
     plan(rates.compactions, &|| Fault::Compacted);
     plan(rates.restores * 4, &|| Fault::BackedUp);
     plan(rates.restores, &|| Fault::Restored);
-    sim.schedule_at(sim.swarm.duration_us, Event::Fault(Fault::Quiet));
-}
-
-/// Schedules the faults of a run with one server.
-pub fn schedule(sim: &Sim, node: usize) {
-    let rates = sim.swarm.faults;
-    let at = |sim: &Sim| sim.random(|random| random.u64(SECOND / 2..sim.swarm.duration_us));
-    let plain = [
-        (rates.kills, Fault::Kill(node)),
-        (rates.power_cuts, Fault::PowerCut(node)),
-        (rates.crash_points, Fault::CrashPoint(node)),
-        (rates.stops, Fault::Stop(node)),
-        (rates.full, Fault::Full(node)),
-        (rates.stuck, Fault::Stuck(node)),
-        (rates.resets, Fault::Cut),
-        (rates.jumps, Fault::Jump),
-    ];
-    for (count, fault) in plain {
-        for _ in 0..count {
-            sim.schedule_at(at(sim), Event::Fault(fault));
-        }
-    }
-    for _ in 0..rates.io_errors {
-        let operation = sim.random(|random| [Operation::Read, Operation::Sync, Operation::Write][random.usize(..3)]);
-        sim.schedule_at(at(sim), Event::Fault(Fault::IoError(node, operation)));
-    }
     sim.schedule_at(sim.swarm.duration_us, Event::Fault(Fault::Quiet));
 }

@@ -3,7 +3,7 @@
 use crate::bugs::Bug;
 use crate::check::{self, history::Counts};
 use crate::device::FailedSyncs;
-use crate::kernel::{Log, Sim};
+use crate::kernel::Sim;
 use crate::swarm::Swarm;
 use crate::world::World;
 use fastrand::Rng;
@@ -69,7 +69,7 @@ pub fn run(seed: u64, options: Options) -> Report {
     let has_replicas = has_replicas.or_else(|| bug.map(Bug::is_of_etcd)).unwrap_or_else(|| seed.is_multiple_of(2));
     let swarm = if has_replicas { swarm.with_replicas(&mut random).with_restores(seed) } else { swarm };
     let restores = swarm.faults.restores;
-    let sim = Rc::new(Sim::new(swarm, random, if log { Log::on() } else { Log::off() }));
+    let sim = Rc::new(Sim::new(swarm, random, log));
     sim.say("seed", || format!("{seed}: {:?}", sim.swarm));
     let ran = catch_unwind(AssertUnwindSafe(|| World::new(Rc::clone(&sim), bug).run()));
     let (mut complaints, steps) = ran.unwrap_or_else(|panic| (vec![format!("panic: {}", text_of(&*panic))], 0));
@@ -83,7 +83,7 @@ pub fn run(seed: u64, options: Options) -> Report {
     }
     Report {
         complaints,
-        log: sim.log.take().into_text(),
+        log: sim.log.take().unwrap_or_default(),
         requests: history.ops.len() + history.lists.len(),
         events: history.feeds.iter().map(|feed| feed.events.len()).sum(),
         steps,

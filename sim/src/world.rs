@@ -86,10 +86,7 @@ impl World {
         self.spawn("inspector", |context| {
             auditor::run(Client::new(context, 0, 2 * SECOND), 0, at_us, at_us + RECOVERY_US)
         });
-        match self.etcd {
-            None => faults::schedule(&self.sim, 0),
-            Some(_) => faults::schedule_of_replicas(&self.sim),
-        }
+        faults::schedule(&self.sim);
     }
 
     fn spawn<F: Future<Output = ()> + 'static>(&mut self, name: &str, run: impl FnOnce(Context) -> F) {
@@ -133,7 +130,7 @@ impl World {
     /// Passes the commands of a replica to the model of etcd.
     fn forward(&mut self, node: usize) {
         let Some(etcd) = &mut self.etcd else { return };
-        let epoch = self.nodes[node].epoch();
+        let epoch = self.nodes[node].epoch;
         while let Some(command) = self.nodes[node].take_command() {
             etcd.send(&self.sim, node, epoch, command);
         }
@@ -292,7 +289,7 @@ impl World {
         }
         if let Some(etcd) = &mut self.etcd {
             let fate = self.nodes[node].start(&self.sim);
-            etcd.start(node, self.nodes[node].epoch());
+            etcd.start(node, self.nodes[node].epoch);
             self.forward(node);
             return self.on_fate(node, fate);
         }
@@ -318,7 +315,7 @@ impl World {
 
     /// Draws the bits of the store that are flipped before a start of the server.
     fn flips(&self, node: usize) -> Vec<(usize, u8)> {
-        let bytes = self.nodes[node].device.len();
+        let bytes = self.nodes[node].device.file_bytes();
         let is_on = self.sim.swarm.faults.flips > 0 && bytes > 0 && !self.sim.is_ending();
         if !is_on || self.sim.random(|random| random.u8(..3)) > 0 {
             return Vec::new();

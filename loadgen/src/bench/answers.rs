@@ -24,11 +24,11 @@ pub(super) struct Work {
     done: u32,
     /// Number of renewals that failed or were lost. A failed renewal causes no event, so it does not count towards the
     /// limit `--lag`.
-    failed_writes: u64,
+    pub(super) failed_writes: u64,
     /// Number of successful responses to lists and to deletions of the collection.
     bulk_answers: u32,
     /// resourceVersion from which watches start; 0 until a list has shown it.
-    watch_from: u64,
+    pub(super) watch_from: u64,
 }
 
 impl Work {
@@ -46,19 +46,9 @@ impl Work {
         self.done
     }
 
-    /// Returns the number of renewals that failed or were lost.
-    pub(super) fn failed_writes(&self) -> u64 {
-        self.failed_writes
-    }
-
     /// Sets the number of finished requests to 0, at the start of a phase.
     pub(super) fn restart(&mut self) {
         self.done = 0;
-    }
-
-    /// Returns the resourceVersion from which watches start; 0 until a list has shown it.
-    pub(super) fn watch_from(&self) -> u64 {
-        self.watch_from
     }
 
     /// Handles an outcome of the request with this tag. A request that must follow is added to `notes`.

@@ -110,17 +110,8 @@ pub(crate) enum Verb {
 
 impl Verb {
     /// Returns the name of this kind of request on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Renew => "renew",
-            Self::Read => "read",
-            Self::Create => "create",
-            Self::List => "list",
-            Self::DeleteCollection => "delete-collection",
-            Self::Resume => "resume",
-            Self::Echo => "echo",
-            Self::Nothing => "nothing",
-        }
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// Returns the operation under which the results count this kind of request.
@@ -245,7 +236,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn verb(words: &str) -> Result<&'static str, String> {
+    fn verb(words: &str) -> Result<String, String> {
         let args = parse(words)?;
         args.check().map(|()| args.verb.name())
     }
@@ -289,7 +280,7 @@ pub(crate) mod tests {
             "renew --name-watchers 3 --leases 2 --other-names",
             "resume --watchers 1 --name-watchers 1",
         ] {
-            assert_eq!(verb(words), Ok(words.split(' ').next().expect("a verb")));
+            assert_eq!(verb(words), Ok(words.split(' ').next().expect("a verb").to_owned()));
         }
     }
 }

@@ -55,7 +55,7 @@ impl Feed {
 
     /// Returns the path of all Leases of the namespace.
     pub(super) fn collection(&self) -> &str {
-        self.requests.collection()
+        &self.requests.collection
     }
 
     /// Returns the due time of the next request at the `--rate`, in nanoseconds since the start of the run. Returns
@@ -79,7 +79,7 @@ impl Feed {
             pace.advance(0);
         }
         if owed > 0 {
-            recorder.all_failed(owed, course.verb().operation(), ErrorKind::Unanswered, || {
+            recorder.all_failed(owed, course.verb.operation(), ErrorKind::Unanswered, || {
                 format!("{owed} were due and could not be sent")
             });
         }
@@ -177,7 +177,7 @@ impl Feed {
         }
         let course = cx.course;
         let is_loaded = self.is_loaded(course, &work.tally.recorder);
-        let ask = match (course.phase(), course.verb()) {
+        let ask = match (course.phase(), course.verb) {
             (Phase::Preparing, _) if lane.notes.is_fresh => Ask::Post,
             (Phase::Preparing, _) => Ask::Get,
             (Phase::Asking, _) => return (index == 0 && lane.ring.take_first_turn()).then_some((0, Ask::Version)),
@@ -200,7 +200,7 @@ impl Feed {
             work.leases.begin(lease);
             return Some((lease, ask));
         }
-        if self.writes.saturating_sub(work.failed_writes()) >= cx.writes_max {
+        if self.writes.saturating_sub(work.failed_writes) >= cx.writes_max {
             self.is_starved = true;
             return None;
         }

@@ -25,7 +25,7 @@ pub(super) struct Leases {
     /// Scratch buffer for the text of a `renewTime`.
     time: Vec<u8>,
     /// Number of acknowledged renewals of all Leases.
-    all_writes: u64,
+    pub(super) all_writes: u64,
 }
 
 /// One Lease, with what the checks of its responses need.
@@ -84,11 +84,6 @@ impl Leases {
             time: Vec::new(),
             all_writes: 0,
         }
-    }
-
-    /// Returns the number of acknowledged renewals of all Leases.
-    pub(super) fn all_writes(&self) -> u64 {
-        self.all_writes
     }
 
     /// Returns the number of acknowledged renewals of one Lease.
@@ -419,44 +414,36 @@ mod tests {
     #[test]
     fn a_protobuf_lease_is_renewed_in_place() {
         use coordination_apiserver::codec::protobuf::{decode_lease, encode_lease_into};
-        use coordination_apiserver::resource::ApiVersion;
+        use coordination_apiserver::resource::{ApiVersion, ResourceVersion};
+        let decode = |body: &[u8]| decode_lease(body, ApiVersion::V1).expect("a Lease").lease;
         let mut leases = Leases::new(MediaType::Protobuf, "n", 1);
         let mut new = Vec::new();
         leases.write_new(&mut new, "node-0", NOW_US);
-        let decoded = decode_lease(&new, ApiVersion::V1).expect("a Lease").lease;
+        let decoded = decode(&new);
         assert_eq!((decoded.metadata.name.as_str(), decoded.metadata.namespace.as_str()), ("node-0", "n"));
         let answer = |body: &[u8], version| {
-            let lease = decode_lease(body, ApiVersion::V1).expect("a Lease").lease;
             let mut out = Vec::new();
-            encode_lease_into(
-                &mut out,
-                &lease,
-                Some(coordination_apiserver::resource::ResourceVersion(version)),
-                "coordination.k8s.io/v1",
-            );
+            encode_lease_into(&mut out, &decode(body), Some(ResourceVersion(version)), "coordination.k8s.io/v1");
             out
         };
         leases.learn(0, &answer(&new, 1_000)).expect("a Lease with a version");
         for version in 1_001..1_050 {
             let sent = leases.renewed(0, NOW_US + 1_000_000).to_vec();
             assert_eq!(leases.written(0, &answer(&sent, version)), Ok(()));
-            assert_ne!(
-                decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease.spec,
-                decode_lease(&new, ApiVersion::V1).expect("a Lease").lease.spec
-            );
+            assert_ne!(decode(&sent).spec, decode(&new).spec);
         }
         // The encoded `renewTime` of this Lease is shorter than a `renewTime` that is written over it. So `learn` must
         // lengthen it.
-        let mut lease = decode_lease(&new, ApiVersion::V1).expect("a Lease").lease;
+        let mut lease = decode(&new);
         lease.spec.renew_time = Some(coordination_apiserver::timestamp::MicroTime(1_790_000_000_000_000));
         let mut short = Vec::new();
-        let version = Some(coordination_apiserver::resource::ResourceVersion(1_048));
+        let version = Some(ResourceVersion(1_048));
         encode_lease_into(&mut short, &lease, version, "coordination.k8s.io/v1");
         leases.learn(0, &short).expect("a Lease");
         let sent = leases.renewed(0, NOW_US + 1_000_000).to_vec();
-        lease = decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease;
+        lease = decode(&sent);
         assert_eq!(lease.metadata.resource_version, "1048");
-        assert_eq!(lease.spec, decode_lease(&answer(&sent, 1), ApiVersion::V1).expect("a Lease").lease.spec);
+        assert_eq!(lease.spec, decode(&answer(&sent, 1)).spec);
         assert_eq!(leases.written(0, &answer(&new, 1_050)), Err(Wrong::NotWhatWasSent));
         assert_eq!(leases.written(0, &answer(&sent, 1_048)), Err(Wrong::WentBack));
         assert_eq!(leases.read(0, &answer(&sent, 1_049)), Ok(()));

@@ -31,8 +31,8 @@ pub(super) enum Phase {
 /// The present phase of a bench, and the lengths of the timed phases.
 #[derive(Debug)]
 pub(super) struct Course {
-    verb: Verb,
-    leases: u32,
+    pub(super) verb: Verb,
+    pub(super) leases: u32,
     warm_up_ns: u64,
     duration_ns: u64,
     phase: Phase,
@@ -68,11 +68,6 @@ impl Course {
         }
     }
 
-    /// Returns the kind of request of the bench.
-    pub(super) fn verb(&self) -> Verb {
-        self.verb
-    }
-
     /// Returns the present phase.
     pub(super) fn phase(&self) -> Phase {
         self.phase
@@ -81,11 +76,6 @@ impl Course {
     /// Returns when the phase began, in nanoseconds since the start of the run.
     pub(super) fn since(&self) -> u64 {
         self.since
-    }
-
-    /// Returns the number of Leases.
-    pub(super) fn leases(&self) -> u32 {
-        self.leases
     }
 
     /// Whether the phase has lasted for the warm-up time.

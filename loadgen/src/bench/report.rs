@@ -92,7 +92,7 @@ impl Outcome for Report {
             "generator": {
                 "cpu_share": generator_share.map(round),
                 "cpu_us_per_request": per(window.generator_us(), count(requests)),
-                "lateness": json_of(recorder.lateness()),
+                "lateness": json_of(&recorder.lateness),
                 "crowded": recorder.crowded_count(),
             },
             "limit": self.summary().limit().map(Limit::name),
@@ -207,7 +207,7 @@ impl Outcome for Report {
             main,
             window: &self.accounts.window,
             violations: tally.violations(),
-            first_violations: tally.first_violations(),
+            first_violations: &tally.first_violations,
             history: &self.history,
             is_interrupted: self.interrupted,
         }

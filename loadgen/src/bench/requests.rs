@@ -9,7 +9,7 @@ use crate::node;
 #[derive(Debug)]
 pub(super) struct Requests {
     /// Path of all Leases of the namespace.
-    collection: String,
+    pub(super) collection: String,
     path: String,
     body: Vec<u8>,
 }
@@ -19,11 +19,6 @@ impl Requests {
     pub(super) fn new(namespace: &str) -> Self {
         let collection = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         Self { collection, path: String::new(), body: Vec::new() }
-    }
-
-    /// Returns the path of all Leases of the namespace.
-    pub(super) fn collection(&self) -> &str {
-        &self.collection
     }
 
     /// Encodes the request of `tag`. `now_us` is the present time, in microseconds since the Unix epoch.

@@ -15,7 +15,7 @@ pub(super) struct Tally {
     /// Number of violations.
     violations: u64,
     /// Descriptions of the first violations, one line of text each.
-    first_violations: Vec<String>,
+    pub(super) first_violations: Vec<String>,
 }
 
 impl Tally {
@@ -49,11 +49,6 @@ impl Tally {
     /// Returns the number of violations.
     pub(super) fn violations(&self) -> u64 {
         self.violations
-    }
-
-    /// Returns descriptions of the first violations.
-    pub(super) fn first_violations(&self) -> &[String] {
-        &self.first_violations
     }
 
     /// Returns descriptions of the first errors and violations.

@@ -17,8 +17,8 @@ pub(super) fn next(
     stop: bool,
     now: u64,
 ) -> Option<Phase> {
-    let (verb, phase) = (course.verb(), course.phase());
-    let all_done = work.done() >= course.leases();
+    let (verb, phase) = (course.verb, course.phase());
+    let all_done = work.done() >= course.leases;
     let next = match phase {
         _ if stop && phase < Phase::Draining => Phase::Draining,
         Phase::Connecting if !connections.are_lanes_ready() => return None,
@@ -47,12 +47,12 @@ pub(super) fn next(
 /// Whether the work of the phase Measuring is done, or the measured time is over.
 pub(super) fn is_measured(course: &Course, work: &Work, connections: &Connections, now: u64) -> bool {
     course.phase() == Phase::Measuring
-        && match course.verb() {
-            Verb::Create => work.done() >= course.leases(),
+        && match course.verb {
+            Verb::Create => work.done() >= course.leases,
             Verb::DeleteCollection => work.done() > 0,
             Verb::List => work.done() > 0 && course.is_long(now) && connections.are_lanes_idle(),
             // A failed renewal causes no event, so only acknowledged renewals are expected.
-            Verb::Resume => connections.events_min() >= work.leases.all_writes(),
+            Verb::Resume => connections.events_min() >= work.leases.all_writes,
             Verb::Echo | Verb::Nothing | Verb::Read | Verb::Renew => course.is_long(now),
         }
 }

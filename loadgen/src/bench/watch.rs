@@ -125,7 +125,7 @@ impl WatchLane {
     /// none.
     pub(super) fn missing(&self, leases: &Leases) -> Option<String> {
         self.seats.iter().find_map(|&Seat { name, events, .. }| {
-            let writes = name.map_or_else(|| leases.all_writes(), |lease| leases.writes(lease));
+            let writes = name.map_or(leases.all_writes, |lease| leases.writes(lease));
             (events != writes).then(|| match name {
                 None => format!("a watcher of all Leases had {events} events, of {writes} writes"),
                 Some(lease) => format!("a watcher of {} had {events} events, of {writes} writes", node::name_of(lease)),

@@ -135,7 +135,7 @@ impl Workload for Bench {
             self.work.abandon(tag);
         }
         self.feed.abandon(&self.course, &mut self.work.tally.recorder);
-        if let Some(words) = self.connections.missing(&self.work.leases).filter(|_| self.work.watch_from() > 0) {
+        if let Some(words) = self.connections.missing(&self.work.leases).filter(|_| self.work.watch_from > 0) {
             self.work.tally.violated(words);
         }
         self.work.check_lists(&self.args);
@@ -166,7 +166,7 @@ impl Bench {
             }
             Some(Role::Watchers(lane)) => {
                 let more = lane.receive(origin, scratch, &mut self.heard, now)?;
-                self.heard.count_into(&mut self.work.tally, &self.work.leases, now, io.reactor.epoch_us());
+                self.heard.count_into(&mut self.work.tally, &self.work.leases, now, io.reactor.epoch_us);
                 more
             }
             Some(Role::Idle(link)) => {
@@ -200,7 +200,7 @@ impl Bench {
             match self.connections.role(index) {
                 Some(Role::Lane(lane)) if !are_all_fed => lane.link.flush(origin)?,
                 Some(Role::Watchers(lane)) => {
-                    lane.send(origin, |name| watch_target(self.feed.collection(), name, self.work.watch_from()))?;
+                    lane.send(origin, |name| watch_target(self.feed.collection(), name, self.work.watch_from))?;
                 }
                 Some(Role::Lane(_) | Role::Idle(_)) | None => {}
             }

@@ -12,11 +12,11 @@ use std::collections::VecDeque;
 pub(crate) struct Http1<T> {
     bodies: Bodies,
     parser: ResponseParser,
-    in_flight: VecDeque<T>,
+    pub(super) in_flight: VecDeque<T>,
     /// Status of the response whose body is being received in pieces.
     status: u16,
     /// Whether the server closes the connection after the present response.
-    going_away: bool,
+    pub(super) going_away: bool,
 }
 
 impl<T: Copy> Http1<T> {
@@ -24,14 +24,6 @@ impl<T: Copy> Http1<T> {
         let body_bytes_max = if bodies == Bodies::Whole { BODY_BYTES_MAX } else { usize::MAX };
         let parser = ResponseParser::new(body_bytes_max);
         Self { bodies, parser, in_flight: VecDeque::new(), status: 0, going_away: false }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.in_flight.len()
-    }
-
-    pub(super) fn is_going_away(&self) -> bool {
-        self.going_away
     }
 
     pub(super) fn tags(&self) -> impl Iterator<Item = T> {

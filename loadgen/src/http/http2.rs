@@ -19,11 +19,11 @@ pub(crate) struct Http2<T> {
     /// The streams in progress. A stream's key contains its index in this list (its slot). A stream is removed when the
     /// caller learns the outcome of its request, or cancels the request.
     streams: Vec<Option<Stream<T>>>,
-    in_flight: usize,
+    pub(super) in_flight: usize,
     fields: FieldBuf,
     /// Whether the server's limit of concurrent streams (SETTINGS_MAX_CONCURRENT_STREAMS) is reached.
     is_full: bool,
-    going_away: bool,
+    pub(super) going_away: bool,
 }
 
 /// A stream whose request has been sent, at least in part, and whose response is not complete.
@@ -54,14 +54,6 @@ impl<T: Copy> Http2<T> {
 
     pub(super) fn is_ready(&self) -> bool {
         self.protocol.is_open()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.in_flight
-    }
-
-    pub(super) fn is_going_away(&self) -> bool {
-        self.going_away
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -342,8 +334,8 @@ mod tests {
         assert_eq!(http.cancel(|tag| tag == 1, &mut out), [1]);
         // RST_STREAM of stream 3 with CANCEL (RFC 9113 §6.4).
         assert_eq!(out, [0, 0, 4, 3, 0, 0, 0, 0, 3, 0, 0, 0, 8]);
-        assert_eq!((http.len(), http.tags().collect::<Vec<_>>()), (2, vec![0, 2]));
+        assert_eq!((http.in_flight, http.tags().collect::<Vec<_>>()), (2, vec![0, 2]));
         assert_eq!(http.take_in_flight(), [0, 2]);
-        assert_eq!(http.len(), 0);
+        assert_eq!(http.in_flight, 0);
     }
 }

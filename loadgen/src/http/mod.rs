@@ -131,23 +131,23 @@ impl<T: Copy> Http<T> {
     /// Returns the number of requests in flight.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Http1(http) => http.len(),
-            Self::Http2(http) => http.len(),
+            Self::Http1(http) => http.in_flight.len(),
+            Self::Http2(http) => http.in_flight,
         }
     }
 
     /// Whether the server accepts no more requests on this connection.
     pub(crate) fn is_going_away(&self) -> bool {
         match self {
-            Self::Http1(http) => http.is_going_away(),
-            Self::Http2(http) => http.is_going_away(),
+            Self::Http1(http) => http.going_away,
+            Self::Http2(http) => http.going_away,
         }
     }
 
     /// Whether the server may accept another request on this connection now.
     pub(crate) fn has_room(&self) -> bool {
         match self {
-            Self::Http1(http) => !http.is_going_away(),
+            Self::Http1(http) => !http.going_away,
             Self::Http2(http) => http.has_room(),
         }
     }

@@ -87,12 +87,6 @@ impl Client {
         Self { version, connection, encoder: Encoder::new(4096), stream: 1 }
     }
 
-    /// Returns the index of the client's connection.
-    #[must_use]
-    pub fn connection(&self) -> usize {
-        self.connection
-    }
-
     /// Builds a request. In HTTP/2 the HPACK dynamic table contains all its fields except the path, as on a connection
     /// in use. If it does not contain them yet, this method first sends another request with the same fields.
     #[must_use]
@@ -120,6 +114,7 @@ impl Client {
             }
             bytes.extend_from_slice(head.as_bytes());
             bytes.extend_from_slice(b"\r\n");
+            bytes.extend_from_slice(body);
         } else {
             let mut block = Vec::new();
             self.encoder.begin_block(&mut block);
@@ -145,10 +140,7 @@ impl Client {
                 push_frame(&mut bytes, &mut streams_at, DATA, END_STREAM, body);
             }
         }
-        let body_at = if self.version == Version::Http1 { bytes.len() } else { bytes.len() - body.len() };
-        if self.version == Version::Http1 {
-            bytes.extend_from_slice(body);
-        }
+        let body_at = bytes.len() - body.len();
         Request { bytes, streams_at, count: 1, body_at }
     }
 

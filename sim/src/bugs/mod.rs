@@ -13,67 +13,38 @@ use crate::device::Device;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-/// A deliberate bug of the server, its store or etcd. [`ALL`] has the description of each bug for `--list-bugs`.
+/// A deliberate bug of the server, its store or etcd.
+#[expect(missing_docs, reason = "`ALL` describes each bug")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A sync returns before the data is durable.
     AnswerBeforeSync,
-    /// The commit of a batch is reported at once, and written with the next commit.
     CommitLate,
-    /// An update that conflicts is answered with success.
     ConflictAsSuccess,
-    /// A request with `dryRun` is executed as a write.
     DryRunDone,
-    /// An event of a watch becomes a bookmark.
     EventLost,
-    /// A failed sync is retried. The retry reports success, although it makes nothing durable.
     FailedSyncRetried,
-    /// A commit that found no space on the device is reported as done.
     FullDiskIgnored,
-    /// A start of the server does not read the last entry.
     LastEntryForgotten,
-    /// A manifest is written before the chunks that it names.
     ManifestBeforeChunks,
-    /// A chunk of a snapshot contains an older state of its Leases.
     SnapshotMissesChange,
-    /// A read returns the response to an earlier read of the same target.
     StaleRead,
-    /// A start of the server reads the last entry without its last byte, as after a torn write.
     TornEndAccepted,
-    /// A truncation also removes entries that no snapshot covers.
     TruncationTooFar,
-    /// A batch of changes is stored twice.
     BatchTwice,
-    /// A batch of changes is reported as stored, but is not stored.
     BatchDropped,
-    /// An update is not compared with the current resourceVersion of its Lease.
     VersionNotCompared,
-    /// A watch from an older version starts at the newest version.
     WindowNotFilled,
-    /// A start of the server reads two entries in the wrong order.
     WrongOrder,
-    /// etcd acknowledges an entry to its writer and then loses the entry.
     AnswerBeforeQuorum,
-    /// A barrier (a replica's query for the last position in etcd) returns the position of the last delivered entry,
-    /// without a read of etcd.
     BarrierSkipped,
-    /// The watch of etcd delivers an entry twice, at two positions.
     EntryDeliveredTwice,
-    /// A replica's manifest is stored even if another replica has replaced the manifest that it was made from.
     ManifestNotCompared,
-    /// A truncation in etcd removes entries that no snapshot covers.
     TruncationBeyondBase,
-    /// A replica applies its own entry before earlier entries of other replicas.
     OwnEntryEarly,
-    /// Each start of a replica uses the same writer name, and so the same sequence numbers of entries.
     SequenceReused,
-    /// An append that takes effect in etcd twice is also stored and applied twice.
     DuplicateApplied,
-    /// A replica does not detect that its watch lost an entry.
     GapNotNoticed,
-    /// A start of a replica skips the first entry after its snapshot.
     FirstEntrySkipped,
-    /// A replica answers successful creations with 507, as if etcd were full.
     SpaceDenied,
 }
 

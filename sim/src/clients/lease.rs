@@ -2,6 +2,8 @@
 
 use crate::check::history::{Key, State};
 use serde_json::{Value, json};
+use std::time::Duration;
+use time::{Date, Month, OffsetDateTime};
 use twox_hash::XxHash3_64;
 
 /// Returns the path of the Leases of a namespace.
@@ -52,41 +54,21 @@ pub fn key(lease: &Value) -> Option<Key> {
 /// Formats microseconds since 1970 as a `MicroTime` of the API.
 #[must_use]
 pub fn micro_time(us: u64) -> String {
-    let (days, rest) = (us / DAY_US, us % DAY_US);
-    let (seconds, us) = (rest / 1_000_000, rest % 1_000_000);
-    let (year, month, day) = civil(days);
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let time = OffsetDateTime::UNIX_EPOCH + Duration::from_micros(us);
+    let ((year, month, day), (hours, minutes, seconds, us)) = (time.to_calendar_date(), time.to_hms_micro());
+    let month = u8::from(month);
     format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{us:06}Z")
 }
 
 /// Parses a `MicroTime` that [`micro_time`] formatted. Returns microseconds since 1970.
 #[must_use]
 pub fn parse_micro_time(text: &str) -> Option<u64> {
-    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
-    let days = days(number(0..4)?, number(5..7)?, number(8..10)?);
-    let seconds = number(11..13)? * 3600 + number(14..16)? * 60 + number(17..19)?;
-    Some(days * DAY_US + seconds * 1_000_000 + number(20..26)?)
-}
-
-const DAY_US: u64 = 86_400_000_000;
-
-/// Returns the days from 1970 to a later date (H. Hinnant, `days_from_civil`).
-fn days(year: u64, month: u64, day: u64) -> u64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year / 400, year % 400);
-    let of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
-}
-
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u8>().ok();
+    let month = Month::try_from(number(5..7)?).ok()?;
+    let date = Date::from_calendar_date(text.get(..4)?.parse().ok()?, month, number(8..10)?).ok()?;
+    let us = text.get(20..26)?.parse().ok()?;
+    let time = date.with_hms_micro(number(11..13)?, number(14..16)?, number(17..19)?, us).ok()?;
+    u64::try_from(time.assume_utc().unix_timestamp_nanos() / 1_000).ok()
 }
 
 #[cfg(test)]

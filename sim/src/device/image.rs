@@ -2,6 +2,7 @@
 
 use super::Unsynced;
 use fastrand::Rng;
+use std::ops::Range;
 
 /// Which of the unsynced changes survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,47 +48,36 @@ pub(super) fn image(random: &mut Rng, how: PowerCut, durable: &[u8], unsynced: &
     let chosen = random.usize(..=unsynced.len());
     for (index, change) in unsynced.iter().enumerate() {
         let survives = match how {
-            PowerCut::All => true,
+            PowerCut::All | PowerCut::AnySectors => true,
             PowerCut::AllButOne => index != chosen,
             PowerCut::AnyBytes | PowerCut::AnyChanges => random.bool(),
-            PowerCut::AnySectors => true,
             PowerCut::Nothing => false,
             PowerCut::Prefix => index <= chosen,
         };
-        if !survives {
-            continue;
-        }
-        match change {
-            Unsynced::Bytes(offset, data) => match how {
-                PowerCut::AnyBytes => {
-                    let (one, other) = (random.usize(..=data.len()), random.usize(..=data.len()));
-                    part(&mut bytes, *offset, data, one.min(other), one.max(other));
-                }
-                PowerCut::AnySectors => {
-                    let mut start = 0;
-                    while start < data.len() {
-                        let end = (start + SECTOR_BYTES).min(data.len());
-                        if random.bool() {
-                            part(&mut bytes, *offset, data, start, end);
-                        }
-                        start = end;
+        match (change, how) {
+            _ if !survives => {}
+            (Unsynced::Bytes(offset, data), PowerCut::AnyBytes) => {
+                let (one, other) = (random.usize(..=data.len()), random.usize(..=data.len()));
+                part(&mut bytes, *offset, data, one.min(other)..one.max(other));
+            }
+            (Unsynced::Bytes(offset, data), PowerCut::AnySectors) => {
+                for start in (0..data.len()).step_by(SECTOR_BYTES) {
+                    if random.bool() {
+                        part(&mut bytes, *offset, data, start..data.len().min(start + SECTOR_BYTES));
                     }
                 }
-                PowerCut::Prefix if index == chosen => {
-                    part(&mut bytes, *offset, data, 0, random.usize(..=data.len()));
-                }
-                PowerCut::All | PowerCut::AllButOne | PowerCut::AnyChanges | PowerCut::Nothing | PowerCut::Prefix => {
-                    change.apply(&mut bytes);
-                }
-            },
-            Unsynced::Length(_) => change.apply(&mut bytes),
+            }
+            (Unsynced::Bytes(offset, data), PowerCut::Prefix) if index == chosen => {
+                part(&mut bytes, *offset, data, 0..random.usize(..=data.len()));
+            }
+            _ => change.apply(&mut bytes),
         }
     }
     bytes
 }
 
-fn part(bytes: &mut Vec<u8>, offset: usize, data: &[u8], start: usize, end: usize) {
-    if start < end {
-        Unsynced::Bytes(offset + start, data[start..end].to_vec()).apply(bytes);
+fn part(bytes: &mut Vec<u8>, offset: usize, data: &[u8], place: Range<usize>) {
+    if !place.is_empty() {
+        Unsynced::Bytes(offset + place.start, data[place].to_vec()).apply(bytes);
     }
 }

@@ -157,14 +157,8 @@ impl Device {
 
     /// Returns the length of the file, in bytes.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn file_bytes(&self) -> usize {
         self.state().cache.len()
-    }
-
-    /// Whether the file is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Flips one bit of the file, in the page cache and in the durable bytes.
@@ -266,7 +260,7 @@ fn place(offset: u64) -> usize {
 
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.device.len() as u64)
+        Ok(self.device.file_bytes() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {

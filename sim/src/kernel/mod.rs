@@ -4,11 +4,9 @@
 //! not know Leases. Events of the same microsecond happen in the order of their scheduling, so a seed always gives the
 //! same run.
 
-mod log;
 mod net;
 mod task;
 
-pub use log::Log;
 pub use net::{Inbound, LinkId, Net};
 pub use task::{Context, Received, Task, TaskId};
 
@@ -16,8 +14,8 @@ use crate::check::history::History;
 use crate::swarm::Swarm;
 use fastrand::Rng;
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// Microseconds in a millisecond.
 pub const MS: u64 = 1_000;
@@ -35,11 +33,12 @@ pub struct Sim {
     pub net: RefCell<Net>,
     /// Requests and observations of the clients.
     pub history: RefCell<History>,
-    /// The readable log.
-    pub log: RefCell<Log>,
+    /// The readable log: virtual time, actor and action in each line. `None` if it was not requested.
+    pub log: RefCell<Option<String>>,
     now_us: Cell<u64>,
     order: Cell<u64>,
-    queue: RefCell<BinaryHeap<Reverse<Scheduled>>>,
+    /// Events to come, by their time and the order of their scheduling.
+    queue: RefCell<BTreeMap<(u64, u64), Event>>,
     random: RefCell<Rng>,
     /// Sum of all jumps of the wall clock, in microseconds.
     wall_offset_us: Cell<i64>,
@@ -84,42 +83,15 @@ pub enum NodeEvent {
     Deliver,
 }
 
-#[derive(Debug)]
-struct Scheduled {
-    at_us: u64,
-    order: u64,
-    event: Event,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at_us, self.order) == (other.at_us, other.order)
-    }
-}
-
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at_us, self.order).cmp(&(other.at_us, other.order))
-    }
-}
-
 impl Sim {
-    /// Creates the state at the start of a run.
+    /// Creates the state at the start of a run. `has_log` requests the readable log.
     #[must_use]
-    pub fn new(swarm: Swarm, random: Rng, log: Log) -> Self {
+    pub fn new(swarm: Swarm, random: Rng, has_log: bool) -> Self {
         Self {
             swarm,
             net: RefCell::default(),
             history: RefCell::default(),
-            log: RefCell::new(log),
+            log: RefCell::new(has_log.then(String::new)),
             now_us: Cell::new(0),
             order: Cell::new(0),
             queue: RefCell::default(),
@@ -157,17 +129,14 @@ impl Sim {
     pub fn schedule_at(&self, at_us: u64, event: Event) {
         let order = self.order.get();
         self.order.set(order + 1);
-        self.queue.borrow_mut().push(Reverse(Scheduled { at_us: at_us.max(self.now_us()), order, event }));
+        self.queue.borrow_mut().insert((at_us.max(self.now_us()), order), event);
     }
 
     /// Removes the next event from the queue and sets the clock to the event's time. Returns `None` if no event is due
     /// by `end_us`.
     pub fn next(&self, end_us: u64) -> Option<Event> {
         let mut queue = self.queue.borrow_mut();
-        if queue.peek()?.0.at_us > end_us {
-            return None;
-        }
-        let Reverse(Scheduled { at_us, event, .. }) = queue.pop()?;
+        let ((at_us, _), event) = queue.first_entry().filter(|next| next.key().0 <= end_us)?.remove_entry();
         self.now_us.set(at_us);
         Some(event)
     }
@@ -218,11 +187,11 @@ impl Sim {
         *self.history.borrow_mut().counts.entry(what).or_default() += times;
     }
 
-    /// Adds a line to the log, if the log stores lines. `who` is the actor.
+    /// Adds a line to the log, if the log was requested. `who` is the actor.
     pub fn say(&self, who: &str, what: impl FnOnce() -> String) {
-        let mut log = self.log.borrow_mut();
-        if log.is_on() {
-            log.push(self.now_us(), who, &what());
+        if let Some(log) = &mut *self.log.borrow_mut() {
+            let (seconds, us) = (self.now_us() / SECOND, self.now_us() % SECOND);
+            writeln!(log, "{seconds:>5}.{us:06}  {who:<14} {}", what()).expect("a String takes everything");
         }
     }
 }

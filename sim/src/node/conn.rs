@@ -17,7 +17,8 @@ pub(super) struct Conn {
     protocol: Protocol,
     credentials: Credentials,
     input: ByteBuf,
-    output: Vec<u8>,
+    /// Output that is not sent yet.
+    pub(super) output: Vec<u8>,
     /// Parked watchers: they have events, but were passed over because the output was full. [`Conn::flush`] unparks
     /// them once the output has space.
     behind: Vec<WatcherKey>,
@@ -158,15 +159,5 @@ impl Conn {
         self.protocol.on_shutdown(service, &mut self.output);
         self.is_ready = true;
         self.is_closing |= was_idle;
-    }
-
-    /// Returns the output that is not sent yet.
-    pub(super) fn output_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.output
-    }
-
-    /// Whether output is left that the client's receive window has not let through yet.
-    pub(super) fn has_output(&self) -> bool {
-        !self.output.is_empty()
     }
 }

@@ -22,7 +22,7 @@ pub struct Node {
     /// End of the pause of the server's process, in microseconds since the start of the run.
     pub paused_until_us: u64,
     /// Number of starts and ends of the server so far. The number identifies the current start.
-    epoch: u64,
+    pub epoch: u64,
     server: Option<Server>,
     bug: Option<Bug>,
     memory: Memory,
@@ -57,12 +57,6 @@ impl Node {
             bug.prepare(&device);
         }
         Self { index, device, bug, ..Self::default() }
-    }
-
-    /// Returns the number that identifies the current start of the server.
-    #[must_use]
-    pub fn epoch(&self) -> u64 {
-        self.epoch
     }
 
     /// Removes and returns the server's next command for etcd.

@@ -162,7 +162,7 @@ impl Server {
         let (service, front) = (&mut self.service, &mut self.front);
         self.conns.retain(|link, conn| {
             conn.check_jobs(now);
-            front.response(*link, conn.output_mut());
+            front.response(*link, &mut conn.output);
             !conn.flush(*link, service, sim)
         });
         self.service.table.discard_step(DISCARDED_PER_TURN);
@@ -201,7 +201,7 @@ impl Server {
         let can_go_on = self
             .conns
             .iter()
-            .any(|(link, conn)| conn.is_ready && (!conn.has_output() || sim.net.borrow().room(*link) > 0));
+            .any(|(link, conn)| conn.is_ready && (conn.output.is_empty() || sim.net.borrow().room(*link) > 0));
         let has_work = journal.is_some_and(Journal::has_work)
             || self.service.watchers.has_dirty()
             || self.service.table.discarded_len() > 0;

@@ -2,6 +2,7 @@
 //! it wakes. A latency that starts at the due time of a request includes this lateness.
 
 use crate::measurement::Told;
+use serde::Serialize;
 use serde_json::json;
 use std::io;
 use std::time::{Duration, Instant};
@@ -20,14 +21,19 @@ pub(crate) fn measure(per_second: u32, duration: Duration, is_over: impl Fn() ->
         alarm.sleep(due.saturating_sub(began.elapsed()))?;
         lateness_ns.push(began.elapsed().saturating_sub(due).as_nanos());
     }
-    lateness_ns.sort_unstable();
-    let ms = |share: f64| milliseconds(&lateness_ns, share);
+    Ok(told(per_second, duration, lateness_ns, format!("sleep {per_second} times a second")))
+}
+
+/// Builds the result of a measurement without a load generator, from the time of each operation.
+pub(crate) fn told(per_second: impl Serialize, duration: Duration, mut times_ns: Vec<u128>, command: String) -> Told {
+    times_ns.sort_unstable();
+    let ms = |share: f64| milliseconds(&times_ns, share);
     let json = json!({
         "requests_per_second": per_second,
         "measured_s": duration.as_secs_f64(),
         "latency": { "ms_p50": ms(0.5), "ms_p99": ms(0.99), "ms_p99_9": ms(0.999), "ms_max": ms(1.0) },
     });
-    Ok(Told { json, command: format!("sleep {per_second} times a second") })
+    Told { json, command }
 }
 
 /// A timer descriptor, as in the load generator's event loop. An ordinary sleep may take 50 µs longer
@@ -79,7 +85,7 @@ impl Alarm {
     clippy::cast_sign_loss,
     reason = "there are some thousand of them, each far below a year"
 )]
-pub(crate) fn milliseconds(sorted_ns: &[u128], share: f64) -> Option<f64> {
+fn milliseconds(sorted_ns: &[u128], share: f64) -> Option<f64> {
     let rank = (sorted_ns.len() as f64 * share).ceil() as usize;
     sorted_ns.get(rank.checked_sub(1)?).map(|ns| *ns as f64 / 1e6)
 }

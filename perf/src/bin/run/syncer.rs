@@ -2,8 +2,7 @@
 //! can acknowledge a write sooner.
 
 use crate::measurement::Told;
-use crate::sleeper::milliseconds;
-use serde_json::json;
+use crate::sleeper::told;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -35,14 +34,7 @@ pub(crate) fn measure(folder: &Path, duration: Duration, is_over: impl Fn() -> b
         times_ns.push(sync_one(&file, &page, at % PAGES)?);
     }
     let per_second = times_ns.len() as f64 / began.elapsed().as_secs_f64();
-    times_ns.sort_unstable();
-    let ms = |share: f64| milliseconds(&times_ns, share);
-    let json = json!({
-        "requests_per_second": per_second,
-        "measured_s": duration.as_secs_f64(),
-        "latency": { "ms_p50": ms(0.5), "ms_p99": ms(0.99), "ms_p99_9": ms(0.999), "ms_max": ms(1.0) },
-    });
-    Ok(Told { json, command: "write 4 KiB and fdatasync".to_owned() })
+    Ok(told(per_second, duration, times_ns, "write 4 KiB and fdatasync".to_owned()))
 }
 
 fn sync_one(file: &File, page: &[u8], at: u64) -> io::Result<u128> {
