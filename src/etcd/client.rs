@@ -88,8 +88,8 @@ const ATTEMPT_MIN: Duration = Duration::from_millis(1_500);
 const ATTEMPT_MAX: Duration = Duration::from_secs(8);
 /// Maximum number of copies of a transaction in flight. Each goes to another member, if there is one.
 const COPIES_MAX: u32 = 2;
-/// Time without an answer after which the next member gets a copy of a transaction, or is asked for its leader. The
-/// question for the leader has the same timeout.
+/// Time that a member has for an answer before the client turns to the next member. For a transaction, the client then
+/// sends a copy to the next member. In the search for etcd's leader, the client then asks the next member.
 const COPY_AFTER: Duration = Duration::from_millis(180);
 /// Pause after a request's first attempt. The pause doubles with each further attempt, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);

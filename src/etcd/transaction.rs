@@ -460,8 +460,9 @@ mod tests {
         assert_eq!(entries.up_to(Position(14)), []);
     }
 
-    /// Goal: if a late duplicate keeps etcd from deleting a writer's entries, a later truncation deletes them. Method:
-    /// writer 1 has the late duplicate. etcd deletes only the entries of writer 2.
+    /// Goal: entries that etcd has not deleted in one truncation are deleted in a later one. Method: etcd refuses to
+    /// delete the entries of writer 1, because a late copy of its entry 5 has been stored again at position 30. etcd
+    /// deletes the entries of writer 2.
     #[test]
     fn entries_are_forgotten_only_if_etcd_has_deleted_them() {
         let mut entries = Entries::default();

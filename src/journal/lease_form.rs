@@ -26,7 +26,8 @@ use crate::table::object::Object;
 use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 
-/// The values that a renewal changes. They are encoded instead of the Lease's own values, which may be older.
+/// The values that a renewal changes. The table stores them beside the [`Lease`], whose own values stay as they were
+/// before the renewal. So these values are encoded instead of those in the [`Lease`].
 #[derive(Clone, Copy, Debug)]
 struct Times<'l> {
     /// Version of the Lease in built-in storage (kube-apiserver's own storage); empty without one. A renewal of the

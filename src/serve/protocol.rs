@@ -157,7 +157,8 @@ impl Protocol {
         if let Self::Http1(http1) = self { http1.next_prefetch_key(input, table) } else { None }
     }
 
-    /// Whether [`Protocol::next_prefetch_key`] may return a key once there is input.
+    /// Whether [`Protocol::next_prefetch_key`] may return the key of a Lease to read into the processor's caches, once
+    /// there is input.
     #[must_use]
     pub fn can_prefetch(&self) -> bool {
         matches!(self, Self::Http1(http1) if !http1.is_streaming())

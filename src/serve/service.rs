@@ -169,8 +169,8 @@ impl Service {
         if self.api.hand_over(&mut self.table, now) {
             self.watchers.end_all(&given_back());
         }
-        // With `--storage memory`, no journal reports that a client, or the worker that copies Leases, changed a Lease
-        // and so perhaps the phase. So this function wakes the waiting requests itself.
+        // Some requests wait for a change of the table. With a journal, the journal reports each change, and so wakes
+        // them. With `--storage memory` there is no journal, so this function wakes the requests.
         self.waiters.wake_applied(self.table.version().0, &mut wake);
         let holds_writes = held_writes || self.api.handover.holds_writes();
         if holds_writes && self.table.version() != self.woken_at {

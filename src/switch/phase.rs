@@ -341,8 +341,10 @@ pub(super) fn another_command() -> SwitchError {
 }
 
 /// Waits until the replicas have copied all Leases in a phase. Reports their messages about the progress. Returns the
-/// message of the completed copy. `otherwise` is the probable reason for a failure without a message, if every replica
-/// has confirmed the phase.
+/// message of the completed copy.
+///
+/// A copy may fail although the replicas have sent no message. The error then names the replicas that have not
+/// confirmed the phase. If every replica has confirmed it, the error is the probable reason `otherwise`.
 ///
 /// # Errors
 /// If the copy takes longer than [`COPY_MAX`] or makes no progress for [`FAILING_MAX`], or if the replicas send no

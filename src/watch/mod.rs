@@ -478,8 +478,8 @@ pub enum StopKind {
     Resumes,
 }
 
-/// Number of timers, beyond four for each watcher, above which the timers of removed watchers are removed before they
-/// are due.
+/// Part of the limit for the number of timers. The limit is this number and four timers for each watcher. The timers of
+/// a removed watcher stay in the heap until they are due. Above the limit, they are removed at once.
 const KEYS_SWEPT_MIN: usize = 1024;
 
 /// Returns the error of a watch that ends, or does not begin, because the server stops.

@@ -91,8 +91,8 @@ impl Analysis {
     }
 }
 
-/// Whether a string consists only of letters, digits and harmless punctuation. Nearly all strings do. Such a string may
-/// have any style, and needs no [`Analysis`].
+/// Whether a string consists only of letters, digits and harmless punctuation. Nearly all strings do. The characters of
+/// such a string allow every style, so they need no analysis. [`reads_as_string`] decides about strings such as `true`.
 fn is_common(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_alphanumeric)
