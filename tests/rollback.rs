@@ -23,14 +23,15 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use support::eventually;
-use support::handover::{EARLY, HANDOVER, LATE, NAMESPACE, try_call};
+use support::handover::{EARLY, HANDOVER, LATE, LATER, NAMESPACE, try_call};
 use support::lease::{collection, path};
 use support::server::TestServer;
 use support::stream::Endpoint;
 
 /// Number of rollbacks that run at the same time. They mostly sleep.
 const AT_ONCE: usize = 8;
-/// Minimum number of requests that can have a fault. With fewer, the simulation does not reach the end of a rollback.
+/// Minimum number of requests of a rollback that can have a fault. If there are fewer, the simulation has ended the
+/// rollback too early.
 const FAULTS_MIN: usize = 18;
 /// Namespace of the Leases of nodes.
 const NODES: &str = "kube-node-lease";
@@ -500,4 +501,31 @@ fn a_rollback_that_cannot_be_completed_is_too_late() {
         assert_eq!(lock(&cluster).step_of_handover(), "not-ours", "the replicas are told");
         assert!(!lock(&cluster).has_policy());
     }
+}
+
+/// Goal: a rollback overwrites no newer built-in Leases. An earlier rollback was killed when the APIService was local,
+/// and its policy has ended. A client has acquired a lock in built-in storage, and a tool has registered the Service
+/// again.
+#[test]
+fn a_rollback_after_writes_of_clients_to_built_in_storage_is_too_late() {
+    let server = TestServer::start();
+    let cluster = Arc::new(Mutex::new(Cluster::new(server.endpoint(), Fault::Refused, usize::MAX)));
+    let url = serve(&cluster);
+    let mut changed = lock(&cluster);
+    let handover = path("kube-system", HANDOVER);
+    let (_, mut lease) = changed.ask_replica("GET", &handover, "");
+    lease["metadata"]["annotations"]["coordination-apiserver/phase"] = "hold".into();
+    lease["metadata"]["annotations"]["coordination-apiserver/step"] = "released".into();
+    let (status, answer) = changed.ask_replica("PUT", &handover, &lease.to_string());
+    assert_eq!(status, 200, "{answer}");
+    let lock_of_client = changed.objects.get_mut(&path(NAMESPACE, "changed")).expect("a Lease");
+    lock_of_client["spec"]["holderIdentity"] = "third".into();
+    lock_of_client["spec"]["renewTime"] = LATER.into();
+    drop(changed);
+    let error = roll_back(&cluster, &url, "first").expect_err("too late");
+    assert!(error.contains("an earlier rollback was not complete when its admission policy ended"), "{error}");
+    let cluster = lock(&cluster);
+    assert_eq!(cluster.holders().get("changed"), Some(&"third"), "the client keeps its lock");
+    assert_eq!(cluster.step_of_handover(), "not-ours", "the replicas are told");
+    assert!(cluster.is_local() && !cluster.has_policy());
 }

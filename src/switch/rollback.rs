@@ -50,6 +50,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     replace_api_service(&clients, &dry, async || Ok(()), make_local).await?;
     report.line("kube-apiserver accepts its own APIService in a dry run");
     if args.cluster.dry_run {
+        check_phase(&seen)?;
         renewals::check(clients.cluster(), report).await;
         report.line("a dry run: nothing was changed");
         return Ok(());
@@ -70,22 +71,18 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         // Since the takeover, kube-apiserver has served built-in Leases. Those are newer than this server's Leases. So
         // nothing is written back.
         _ if seen.is_given_back() => {}
-        None => {
-            let why = "this server has not taken the Leases over: see docs/deploy.md, Roll back by hand";
-            return Err(SwitchError(why.to_owned()));
-        }
+        None | Some(Phase::Copy | Phase::Hold) => return check_phase(&seen),
         Some(Phase::Serve) if seen.is_serving() => write_back(&clients, true, &mut claim, report).await?,
         // An earlier rollback has requested this phase, and has created the policy for renewals.
         Some(Phase::Freeze) => write_back(&clients, false, &mut claim, report).await?,
-        Some(Phase::Copy | Phase::Hold) => return Err(SwitchError(WITHOUT_ETCD.to_owned())),
         Some(Phase::Import | Phase::Serve | Phase::Undo) => {
             report.line("a takeover has not come to its end; it is undone");
-            let is_undone = undo(&clients, &mut claim, report).await?;
-            return if is_undone {
-                Ok(())
-            } else {
-                Err(SwitchError("a takeover has come to its end meanwhile".into()))
-            };
+            if !undo(&clients, &mut claim, report).await? {
+                return Err(SwitchError("a takeover has come to its end meanwhile".into()));
+            }
+            // An earlier `takeover --without-etcd` may have left its policy behind. Even an ended policy refuses
+            // deletions.
+            return policy::remove_leftovers(clients.cluster()).await;
         }
     }
     let check = async || claim.check_if_known(&clients).await;
@@ -166,6 +163,9 @@ pub(super) async fn end_incomplete(
     let mut claim = Claim::of(&seen);
     let back = match seen.phase {
         Some(Phase::Import) => Phase::Undo,
+        // While some Lease cannot be imported, the replicas do not notice that the APIService is local. They would
+        // complete the takeover if a tool registered the Service again.
+        Some(Phase::Serve) if seen.step.is_none() => Phase::Undo,
         Some(Phase::Copy) => Phase::Hold,
         Some(Phase::Hold) if seen.is_given_back() => return Ok(()),
         Some(Phase::Hold) if is_dry_run => return Err(SwitchError(TOO_LATE.to_owned())),
@@ -182,6 +182,22 @@ pub(super) async fn end_incomplete(
         report.line("a takeover has not come to its end; it is cancelled");
     }
     Ok(())
+}
+
+/// Checks that a rollback with etcd can begin or continue in the state `seen`.
+///
+/// # Errors
+/// If no takeover has begun, or if a switch without etcd has begun.
+pub(super) fn check_phase(seen: &Handover) -> Result<(), SwitchError> {
+    match seen.phase {
+        _ if seen.is_given_back() => Ok(()),
+        None => {
+            let why = "this server has not taken the Leases over: see docs/deploy.md, Roll back by hand";
+            Err(SwitchError(why.to_owned()))
+        }
+        Some(Phase::Copy | Phase::Hold) => Err(SwitchError(WITHOUT_ETCD.to_owned())),
+        Some(Phase::Import | Phase::Serve | Phase::Undo | Phase::Freeze) => Ok(()),
+    }
 }
 
 /// Checks that each kube-apiserver responds, before a rollback stops all writes.

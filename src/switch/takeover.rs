@@ -121,6 +121,7 @@ async fn check(
     let mut error = report_replicas(clients, report).await;
     let present = clients.api_services().get(API_SERVICE).await.map_err(|error| failed(API_SERVICE, told(&error)))?;
     let is_registered = names_service(&present);
+    check_service(&present, wanted)?;
     for apiserver in clients.apiservers() {
         match is_forwarded(apiserver, before.uid.as_deref()).await {
             Ok(true) if !is_registered => {
@@ -148,6 +149,27 @@ async fn check(
         canary::check(clients, wanted, report).await?;
     }
     Ok(is_registered)
+}
+
+/// Checks that the APIService `present` names no Service, or the Service of `wanted`. The server behind another Service
+/// has the Leases, and built-in storage may lack their present holders.
+///
+/// # Errors
+/// If `present` names another Service.
+pub(super) fn check_service(present: &APIService, wanted: &APIService) -> Result<(), SwitchError> {
+    let named = |service: &APIService| {
+        let reference = service.spec.as_ref()?.service.as_ref()?;
+        let parts = [&reference.namespace, &reference.name];
+        let [namespace, name] = parts.map(|part| part.as_deref().unwrap_or_default());
+        Some(format!("{namespace}/{name}"))
+    };
+    match (named(present), named(wanted)) {
+        (Some(present), Some(wanted)) if present != wanted => Err(SwitchError(format!(
+            "the APIService names the Service {present} instead of {wanted}: run rollback with the replicas of that \
+             Service first"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Makes the replicas copy all Leases, while clients still use built-in storage. Cancels the takeover if the replicas

@@ -8,8 +8,8 @@ use super::lease::Lease;
 use super::live::{await_stores, unconfirmed};
 use super::phase::{Claim, Handover};
 use super::policy::{Installed, await_effect};
-use super::rollback::{end_incomplete, tell_given_back};
-use super::takeover::{check_imported, read_api_service, register, switch};
+use super::rollback::{check_phase, end_incomplete, tell_given_back};
+use super::takeover::{check_imported, check_service, read_api_service, register, switch};
 use super::without_etcd::{TOO_LATE, hold};
 use super::{
     AUTOMANAGED, CONFLICT, NOT_FOUND, Report, await_local, await_switch, make_local, make_local_if_registered,
@@ -93,6 +93,24 @@ fn a_file_without_a_whole_api_service_is_refused() {
         let error = read(&text).expect_err("no APIService");
         assert!(error.starts_with("--apiservice FILE: ") && error.contains(says), "{error}");
     }
+}
+
+#[test]
+fn a_takeover_refuses_the_service_of_another_server() {
+    let wanted = read(WANTED).expect("an APIService");
+    let refusal = |present: &APIService| check_service(present, &wanted).err().map(|error| error.to_string());
+    assert_eq!(refusal(&local()), None);
+    assert_eq!(refusal(&read(&WANTED.replace("443", "8443")).expect("an APIService")), None);
+    let other = read(&WANTED.replace("namespace: kube-system", "namespace: other")).expect("an APIService");
+    let error = refusal(&other).expect("another Service");
+    assert!(error.starts_with("the APIService names the Service other/coordination-apiserver instead of"), "{error}");
+}
+
+#[test]
+fn a_dry_run_refuses_what_a_rollback_refuses() {
+    let refuses = |phase, step| check_phase(&Handover { phase, step, ..Handover::default() }).is_err();
+    assert!(refuses(None, None) && refuses(Some(Phase::Copy), None) && refuses(Some(Phase::Hold), None));
+    assert!(!refuses(Some(Phase::Hold), Some(Step::NotOurs)) && !refuses(Some(Phase::Serve), Some(Step::Serving)));
 }
 
 #[test]
@@ -301,10 +319,11 @@ fn a_rollback_tells_the_replicas_that_kube_apiserver_has_the_leases() {
     assert_eq!(outcome("another", "written-back"), (0, 0), "the replicas follow another command");
 }
 
-/// Goal: a rollback without etcd whose admission policy somebody has deleted does not report success.
+/// Goal: a rollback without etcd whose admission policy somebody has deleted does not report success. And a rollback
+/// cancels an incomplete takeover.
 #[test]
 fn a_rollback_that_has_lost_its_policy_is_too_late() {
-    let outcome = |step: &'static str, is_dry_run| {
+    let outcome = |phase: &'static str, step: &'static str, is_dry_run| {
         let apiserver = serve(|request| match request.contains("/apiservices/") {
             true => Some((200, json!(local()))),
             false => missing(),
@@ -324,27 +343,31 @@ fn a_rollback_that_has_lost_its_policy_is_too_late() {
         (ended.map_err(|error| error.to_string()), writes.load(Ordering::SeqCst))
     };
     let too_late = || Err(TOO_LATE.to_owned());
-    assert_eq!(outcome("released", false), (too_late(), 1), "the command ends the rollback");
-    assert_eq!(outcome("released", true), (too_late(), 0));
-    assert_eq!(outcome("not-ours", false), (Ok(()), 0), "a complete rollback");
+    assert_eq!(outcome("hold", "released", false), (too_late(), 1), "the command ends the rollback");
+    assert_eq!(outcome("hold", "released", true), (too_late(), 0));
+    assert_eq!(outcome("hold", "not-ours", false), (Ok(()), 0), "a complete rollback");
+    assert_eq!(outcome("serve", "", false), (Ok(()), 1), "an incomplete takeover is cancelled");
+    assert_eq!(outcome("serve", "serving", false), (Ok(()), 0), "a complete takeover");
+    assert_eq!(outcome("serve", "not-ours", false), (Ok(()), 0), "the replicas know it");
 }
 
-/// Goal: a failed rollback without etcd keeps its admission policy if the APIService is local, unless the replicas know
-/// that the APIService is local.
+/// Goal: a failed rollback without etcd keeps its admission policy while only the policy protects outdated built-in
+/// Leases: the APIService is local, and the replicas do not know it.
 #[test]
 fn a_rollback_that_fails_beside_a_local_api_service_keeps_its_policy() {
     let outcome = |step: &'static str| {
-        let writes = Arc::new(AtomicUsize::new(0));
+        let writes = Arc::new([0, 0].map(AtomicUsize::new));
         let counted = Arc::clone(&writes);
         let server = serve(move |request| {
             if request.contains("/apiservices/") {
                 return Some((200, json!(local())));
             }
             if request.contains("/validatingadmissionpolicies/") {
+                counted[1].fetch_add(1, Ordering::SeqCst);
                 return missing();
             }
             if request.starts_with("PUT") {
-                counted.fetch_add(1, Ordering::SeqCst);
+                counted[0].fetch_add(1, Ordering::SeqCst);
                 return Some((500, json!("refused")));
             }
             Some((200, json!({"metadata": {"uid": "u", "annotations": {PHASE: "serve", STEP: step, ASKED: "ours"}}})))
@@ -356,14 +379,14 @@ fn a_rollback_that_fails_beside_a_local_api_service_keeps_its_policy() {
             let mut claim = Claim::of(&Handover { asked: "ours".to_owned(), ..Handover::default() });
             hold(&clients, &policy, Duration::from_secs(15), &mut claim, &mut Report::new(&mut say)).await
         });
-        (held.expect_err("not held").to_string(), writes.load(Ordering::SeqCst))
+        (held.expect_err("not held").to_string(), writes.each_ref().map(|count| count.load(Ordering::SeqCst)))
     };
     let (error, writes) = outcome("serving");
     assert!(error.starts_with("the rollback is incomplete: run it again at once: "), "{error}");
-    assert_eq!(writes, 1, "only the request to stop all writes");
-    let (error, writes) = outcome("not-ours");
+    assert_eq!(writes, [1, 0], "only the request to stop all writes, and no deletion of the policy");
+    let (error, [phases, policies]) = outcome("not-ours");
     assert!(error.starts_with("somebody has made the APIService local"), "{error}");
-    assert_eq!(writes, 0);
+    assert!(phases == 0 && policies > 0, "{phases} {policies}");
 }
 
 #[test]

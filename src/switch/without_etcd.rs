@@ -26,7 +26,7 @@ use super::phase::{Claim, Handover, await_copy, await_step, report_replicas};
 use super::policy::{self, ENFORCED_MAX, Found, Installed, Permitted};
 use super::rollback::give_up_takeover;
 use super::takeover::{already, register};
-use super::write_back::{list, write_back, write_renewals};
+use super::write_back::{has_newer, list, write_back, write_renewals};
 use super::{
     IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_local, await_switch,
     cancel, copy_failed, failed, give_back_if_cancelled, hold_signals, make_local, names_service, renewals,
@@ -342,7 +342,7 @@ pub(super) async fn roll_back(
     }
     let policy = match policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_TIME, &service).await {
         Ok(policy) => policy,
-        Err(why) if is_registered && seen.is_serving() => {
+        Err(why) if is_registered && seen.is_serving() && !is_outdated_and_local(&clients).await => {
             // This server still serves all clients, so it needs no policy. But another rollback may rely on the policy.
             // So the command first requests the phase `serve`. If the other rollback has requested a phase, the request
             // fails, and the policy stays. Otherwise the other rollback can request no phase any more.
@@ -376,10 +376,12 @@ pub(super) async fn roll_back(
     }
     report.line("no other client writes built-in Leases");
     if is_unheld {
-        // This wait comes after the installation, so that the earlier policy does not end during the wait.
+        // This wait comes after the installation of the new policy. Otherwise the earlier policy could end during the
+        // wait.
         await_live(&clients, report).await.map_err(|why| failed(RUN_AGAIN, why))?;
     }
-    let moved = give_back(&clients, &policy, (!is_held).then_some(belief), &mut claim, report).await;
+    let was_held = seen.phase == Some(Phase::Hold);
+    let moved = give_back(&clients, &policy, (!is_held).then_some(belief), was_held, &mut claim, report).await;
     // Another rollback may have completed before this command installed its policy. Nobody else would delete the
     // policy.
     if claim.is_lost() && Handover::seen(&clients).await?.is_given_back() {
@@ -390,20 +392,29 @@ pub(super) async fn roll_back(
 
 /// Moves the Leases to built-in storage, while the policy permits only this command to write built-in Leases. `belief`
 /// is the time that a holder may act as the leader after its last renewal. It is `None` if an earlier command has
-/// already stopped all writes to this server.
+/// already stopped all writes to this server. `was_held` is true if an earlier command has requested the phase `hold`.
 async fn give_back(
     clients: &Clients,
     policy: &Installed,
     belief: Option<Duration>,
+    was_held: bool,
     claim: &mut Claim,
     report: &mut Report<'_>,
 ) -> Result<(), SwitchError> {
     let begun = Instant::now();
     let ours = match belief {
         Some(belief) => hold(clients, policy, belief, claim, report).await?,
-        None => leases(clients, &Handover::seen(clients).await?.version).await?,
+        None => {
+            let seen = Handover::seen(clients).await.map_err(|why| failed(RUN_AGAIN, why))?;
+            leases(clients, &seen.version).await.map_err(|why| failed(RUN_AGAIN, why))?
+        }
     };
     make_all_local(clients, policy, claim, report).await.map_err(|why| failed(RUN_AGAIN, why))?;
+    // The earlier command may have made the APIService local. Its policy may have ended, and a tool may have registered
+    // the Service again. In between, clients could write built-in Leases.
+    if was_held && has_newer(clients, &ours).await.map_err(|why| failed(RUN_AGAIN, why))? {
+        return end_late(clients, claim, report).await;
+    }
     let (written, refused) = write_back(clients, &ours, policy, claim).await.map_err(|why| failed(RUN_AGAIN, why))?;
     let ended = claim.insist_unless(clients, Phase::Hold, Some(Step::NotOurs), |_| false).await;
     ended.map_err(|why| failed(RUN_AGAIN, why))?;
@@ -483,14 +494,10 @@ pub(super) async fn hold(
 ) -> Result<Vec<Lease>, SwitchError> {
     let why = match try_hold(clients, policy, belief, claim, report).await {
         Ok(leases) => return Ok(leases),
+        Err(why) if claim.is_lost() => return Err(why),
         Err(why) => why,
     };
-    // A late request of an earlier rollback may have made the APIService local. kube-apiserver then serves outdated
-    // Leases, which only the policy protects. If the replicas know that the APIService is local, the built-in Leases
-    // are newer than theirs, and need no policy. Nobody can write while the command waits, so it does not wait long.
-    let present = timeout(SWITCH_MAX, clients.api_service()).await;
-    let is_local = present.is_ok_and(|present| present.is_ok_and(|service| !names_service(&service)));
-    if is_local && !Handover::seen(clients).await.is_ok_and(|seen| seen.is_given_back()) {
+    if is_outdated_and_local(clients).await {
         return Err(failed(RUN_AGAIN, why));
     }
     let thawed = claim.insist_unless(clients, Phase::Serve, Some(Step::Serving), Handover::is_given_back).await;
@@ -498,6 +505,16 @@ pub(super) async fn hold(
         thawed.map_err(|error| failed(&format!("{why}; writes are held back until rollback is run again"), error))?;
     policy.remove(clients.cluster()).await?;
     Err(if serves { failed("this server goes on with the Leases", why) } else { why })
+}
+
+/// Whether a late request of an earlier rollback, or somebody else, has made the APIService local. kube-apiserver then
+/// serves outdated Leases, which only the policy protects. If the replicas know that the APIService is local, the
+/// built-in Leases are newer than theirs, and need no policy. Clients may be unable to write during this call, so it
+/// does not wait long.
+async fn is_outdated_and_local(clients: &Clients) -> bool {
+    let present = timeout(SWITCH_MAX, clients.api_service()).await;
+    let is_local = present.is_ok_and(|present| present.is_ok_and(|service| !names_service(&service)));
+    is_local && !Handover::seen(clients).await.is_ok_and(|seen| seen.is_given_back())
 }
 
 async fn try_hold(

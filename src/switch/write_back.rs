@@ -77,7 +77,8 @@ pub(super) async fn write_back(
         // begins now, these writes change no later state of a Lease.
         let planned = match claim.check(clients).await {
             Err(lost) if claim.is_lost() => return Err(lost),
-            // The only replica may be restarting. So the next round checks again.
+            // No replica has answered: the only one may be restarting. So this error ends only this round, and the next
+            // round checks again.
             checked => checked.and(planned),
         };
         let (done, unwritten, has_deletions) = match planned {
@@ -110,6 +111,22 @@ pub(super) async fn write_renewals(clients: &Clients, ours: &[Lease]) -> Result<
     let Plan { renewals, .. } = compare_with_built_in(clients, ours).await?;
     // A failed write is ignored: the kubelet has renewed the Lease meanwhile, or will do so within its renew interval.
     Ok(carry_out(clients, &[renewals], 0, || Ok(())).await.0)
+}
+
+/// Whether built-in storage has a later renewal than `ours`, this server's Leases. If this server has accepted no write
+/// since it returned `ours`, clients have then written built-in Leases. A time in the future is no renewal.
+///
+/// # Errors
+/// If kube-apiserver does not answer.
+pub(super) async fn has_newer(clients: &Clients, ours: &[Lease]) -> Result<bool, SwitchError> {
+    let cluster = clients.cluster();
+    let theirs = cluster.all_leases().list(&ListParams::default()).await.map_err(|error| cluster.failed(&error))?;
+    let now = policy::now(cluster).await?;
+    let last = |leases: &[Lease]| {
+        let of_clients = leases.iter().filter(|lease| !is_own(lease));
+        of_clients.filter_map(Lease::renew_time).filter(|time| *time <= now).max()
+    };
+    Ok(last(ours).is_some_and(|ours| last(&theirs.items) > Some(ours)))
 }
 
 /// The writes after which the built-in Leases equal this server's Leases.
