@@ -7,6 +7,7 @@ use crate::codec::{DeleteOptions, Preconditions};
 use crate::lease::Lease;
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::table::object::Object;
+use compact_str::CompactString;
 
 /// The options of a deletion, as the request sets them.
 #[derive(Clone, Debug)]
@@ -61,8 +62,13 @@ impl Deletion {
             return Ok(Fate::Gone);
         }
         let live = current.lease();
-        let marked = marked_for_deletion(&live, finalizers, now.wall);
-        Ok(if marked == *live { Fate::Unchanged } else { Fate::Held(Box::new(marked)) })
+        let mut marked = marked_for_deletion(&live, finalizers, now.wall);
+        if marked == *live {
+            return Ok(Fate::Unchanged);
+        }
+        // An update with the version of the Lease in built-in storage must not succeed after the deletion.
+        marked.metadata.resource_version = CompactString::default();
+        Ok(Fate::Held(Box::new(marked)))
     }
 }
 
@@ -74,5 +80,28 @@ fn propagation(options: &DeleteOptions) -> Propagation {
         (Some(false), _) | (None, Some("Background")) => Propagation::Background,
         (None, Some("Foreground")) => Propagation::Foreground,
         (None, _) => Propagation::Unspecified,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::ResourceVersion;
+    use crate::table::Table;
+
+    /// Goal: a deletion makes the version that a Lease had in built-in storage invalid, as an update does. Otherwise an
+    /// update with that version could remove the finalizers that the deletion has added.
+    #[test]
+    fn a_marked_lease_has_no_version_of_built_in_storage() {
+        let mut lease = Lease::named("n", "l");
+        lease.metadata.resource_version = "42".into();
+        let mut table = Table::new(ResourceVersion(1), 10, usize::MAX);
+        table.create(lease);
+        let (_, object) = table.find("n", "l").expect("the Lease");
+        assert!(object.is_at(42));
+        let deletion = Deletion { propagation: Propagation::Orphan, preconditions: None, dry_run: false };
+        let Ok(Fate::Held(marked)) = deletion.decide(object, Now::default()) else { panic!("no mark") };
+        assert_eq!(marked.metadata.resource_version, "");
+        assert_eq!(marked.metadata.finalizers, ["orphan"]);
     }
 }
