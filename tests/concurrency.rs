@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
+use support::PATIENCE;
 use support::client::Client;
 use support::exposition::Exposition;
 use support::lease;
@@ -194,7 +196,10 @@ fn a_request_waits_for_at_most_one_slow_request() {
             let metrics = Exposition::of(client.call("GET", "/metrics", ""));
             metrics.count("apiserver_request_total", &["verb=\"GET\"", "resource=\"leases\""])
         };
-        while served() < 2 * SLOW {}
+        let begun = Instant::now();
+        while served() < 2 * SLOW {
+            assert!(begun.elapsed() < PATIENCE, "the slow clients are not served");
+        }
         let counts: Vec<_> = (0..21).map(|_| served()).collect();
         let mut waited_for: Vec<_> = counts.windows(2).map(|pair| pair[1] - pair[0]).collect();
         waited_for.sort_unstable();

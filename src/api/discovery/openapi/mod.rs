@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_to_a_schema_and_every_schema_is_described() {
+    fn every_reference_leads_to_a_schema_and_everything_is_described() {
         for (document, place) in [
             (v3(ApiVersion::V1), "/components/schemas"),
             (v3(ApiVersion::V1Beta1), "/components/schemas"),
@@ -95,11 +95,20 @@ mod tests {
             // Every referenced schema must exist. Otherwise `kubectl explain` and kube-apiserver's aggregator fail.
             let missing: Vec<_> = found.difference(&known).collect();
             assert!(missing.is_empty(), "{missing:?}");
+            let is_described = |value: &Value| value["description"].as_str().is_some_and(|text| text.ends_with('.'));
             for (name, schema) in schemas {
-                assert!(schema["description"].is_string(), "{name}");
+                assert!(is_described(schema), "{name}");
                 for (property, schema) in schema["properties"].as_object().into_iter().flatten() {
-                    let is_described = schema["description"].as_str().is_some_and(|text| text.ends_with('.'));
-                    assert!(is_described, "{name}.{property}");
+                    assert!(is_described(schema), "{name}.{property}");
+                }
+            }
+            for (path, item) in document["paths"].as_object().expect("paths") {
+                let operations = item.as_object().expect("a path").values().filter(|value| value.is_object());
+                for value in operations.chain([item]) {
+                    assert!(value["operationId"].is_null() || is_described(value), "{path}: {value}");
+                    for parameter in value["parameters"].as_array().into_iter().flatten() {
+                        assert!(parameter["in"] == "body" || is_described(parameter), "{path}: {parameter}");
+                    }
                 }
             }
         }
