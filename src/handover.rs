@@ -40,8 +40,8 @@ pub const STEP: &str = "coordination-apiserver/step";
 /// Annotation with the id of the command's request for the phase. Each request has a new id.
 pub const ASKED: &str = "coordination-apiserver/asked";
 /// Annotation with the UID of the APIService that names this server's Service. Absent until a replica has served with
-/// this APIService. An APIService with another UID was created after a deletion. In between, clients may have written
-/// to built-in storage.
+/// this APIService. After that, replicas write to built-in storage only while the APIService has this UID. An
+/// APIService with another UID was created after a deletion. In between, clients may have written to built-in storage.
 pub const API_SERVICE_UID: &str = "coordination-apiserver/apiservice-uid";
 /// Annotation with a message from the active replica to the command.
 pub const MESSAGE: &str = "coordination-apiserver/message";

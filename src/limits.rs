@@ -67,7 +67,7 @@ pub const METADATA_ENTRIES_MAX: usize = 1_000;
 
 /// Minimum bytes that a Lease counts towards the quota, apart from its entries: labels, annotations, owners and
 /// finalizers. The bytes of the entries are added. In the namespaces `kube-system` and `kube-node-lease`, this number
-/// is an allowance instead: the entries count only with their bytes above it, and the rest of the Lease likewise. A
+/// is an allowance instead, once for the entries and once for the rest of the Lease: only the bytes above it count. A
 /// character may take seven bytes of memory. So the rest of a Lease stays below this number up to about two thousand
 /// characters. An ordinary Lease has a few hundred characters.
 pub const METERED_BYTES_MIN: usize = 16 * 1024;
@@ -94,10 +94,11 @@ pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
 /// limit gets 429. An ordinary Lease is far smaller.
 pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
 
-/// Maximum number of claims (`api::reclaim`). After a switch to this server, a lock (a Lease with a holder) may be
-/// missing. A claim lets the former holder create the missing lock, while all other clients wait. Each claim takes
-/// about twenty bytes. Above this number, only holders in the namespaces `kube-system` and `kube-node-lease` get a
-/// claim. Other holders wait like any client. A cluster has about a hundred locks.
+/// Maximum number of claims (`api::reclaim`), which only claims in the namespace `kube-system` may exceed. After a
+/// switch to this server, a lock (a Lease with a holder, other than a node's Lease) may be missing. A claim lets the
+/// former holder create the missing lock, while all other clients wait. Each claim takes about twenty bytes. At this
+/// number, former holders in other namespaces get no claim. They wait like any client. A cluster has about a hundred
+/// locks.
 pub const CLAIMS_MAX: usize = 64 * 1024;
 
 /// Maximum number of intermediate certificates that a client may send. Anybody can make certificates with the name of a
@@ -192,7 +193,8 @@ pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
 
 /// Number of watchers that the changes of one turn may mark as dirty, that is, as having an event to read. A watcher
 /// counts once for each change. Marking this number takes about half a millisecond. The remaining changes mark their
-/// watchers in the next turns.
+/// watchers in the next turns. But a turn exceeds this number as long as the remaining changes are more than one
+/// [`UNDELIVERED_SHARE`]th of the event log. Otherwise the log could drop a change that has marked no watcher yet.
 pub const WATCHER_MARKS_PER_TURN: usize = 32 * 1024;
 
 /// Time budget for filling watchers in a turn, in µs. To fill a watcher is to write its next events to its connection.
@@ -285,7 +287,8 @@ pub const SELECTOR_TERMS_PER_LOOK: usize = 8;
 /// of parentheses. cel-go allows 250 levels, which would take more of the stack.
 pub const SELECTOR_DEPTH_MAX: usize = 50;
 
-/// Number of keys that a list or a collection deletion examines in one step; fewer if the selector is long.
+/// Number of keys that a list, a collection deletion, a watch's initial state or a snapshot of the journal examines in
+/// one step; fewer if the selector is long.
 pub const JOB_KEYS_PER_STEP: usize = 512;
 
 /// Bytes of list items collected in one step, if the length of the items must be known before they are written.

@@ -76,8 +76,8 @@ fn a_deletion_that_removes_the_last_finalizers_follows_kube_apiserver() {
     let shown =
         call("DELETE", &format!("{path}?propagationPolicy=Background&dryRun=All"), "").expect_status(200, "dry");
     assert_eq!((shown.json()["kind"].as_str(), &shown.json()["metadata"]), (Some("Lease"), &json!({})));
-    // kube-apiserver refuses a deletion that removes the last finalizers and has a precondition on the version, even on
-    // the current version.
+    // kube-apiserver refuses a deletion that removes the last finalizers if it has a precondition on the version, even
+    // if this is the current version.
     let version = old.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let options = json!({"propagationPolicy": "Background", "preconditions": {"resourceVersion": version}}).to_string();
     let refused = call("DELETE", &path, &options).expect_failure(409, "Conflict", &options);
@@ -228,7 +228,7 @@ fn a_list_of_one_name_has_no_pages() {
     assert_eq!(holder("limit=1"), "node-a");
     assert_eq!(holder("limit=1&fieldSelector=metadata.name%3Da"), "b");
     assert_eq!(holder("resourceVersionMatch=Exact&fieldSelector=metadata.name%3Da"), "node-a");
-    // No Lease can have such a name. The list is empty, but it is still at the requested version.
+    // No Lease can have any of these names. So the list is empty, but its version is the requested one.
     for name in ["a/b", "..", "a%25b", ""] {
         let target = format!("{collection}?limit=1&fieldSelector=metadata.name%3D{name}&resourceVersion={version}");
         let list = call("GET", &target, "").expect_status(200, name).json();
@@ -278,8 +278,9 @@ fn a_watch_from_a_future_version_begins_and_ends_with_an_error() {
     let [event] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(504)));
 
-    // A client may have a version from an earlier server whose clock was ahead. A watch from this version would receive
-    // no events. So the client gets 410 and must list again.
+    // With storage in memory, versions begin with the clock's time at the start. So a client may have a version from an
+    // earlier server whose clock was ahead. A watch from this version would receive no events. So the client gets 410
+    // and must list again.
     let created = call("POST", &target, &lease::new("a")).expect_status(201, "POST").json();
     // The version must be far ahead, since other tests also write to this server, which increases its version.
     let ahead = lease::version(&created) + 1_000_000;

@@ -26,7 +26,7 @@ const LAYERS: &str = "
     build_info  engine  features  handover  hpack  http  limits  resource  shards  updates
 ";
 
-/// Modules that know sockets or framing. Apart from each other, only the modules in [`SERVING`] may use them.
+/// Modules that know sockets or framing. Only these modules and the modules in [`SERVING`] may use them.
 const PROTOCOLS: [&str; 5] = ["hpack", "http1", "http2", "listener", "transport"];
 const SERVING: [&str; 3] = ["conn", "serve", "server"];
 /// Modules that the modules in [`PROTOCOLS`] may use besides each other.
@@ -65,7 +65,8 @@ fn protocols_and_the_api_do_not_depend_on_each_other() {
     assert_none(&edges.iter().filter(is_wrong).collect::<Vec<_>>());
 }
 
-/// The other tests find only `crate::` paths. They would miss a dependency on another module through a `super::` path.
+/// The other tests of this file find only `crate::` paths. They would miss a dependency on another module through a
+/// `super::` path. So this test forbids such a path.
 #[test]
 fn dependencies_on_other_modules_use_crate_paths() {
     let outside: Vec<_> =
@@ -148,14 +149,14 @@ fn is_test(file: &Path) -> bool {
     file.iter().any(|part| part == "tests") || file.to_str().is_some_and(|name| name.ends_with("tests.rs"))
 }
 
-/// Returns the name after each `crate::`, outside of comments and tests. It is the name of the used module.
+/// Returns the names of the used modules: those after each `crate::`, outside of comments and tests.
 fn used_modules(source: &str) -> BTreeSet<String> {
     let code = without_tests(source);
     code.split("crate::").skip(1).flat_map(first_names).collect()
 }
 
-/// Removes comments and test items. rustfmt ends an item at the indentation of its beginning. So a test item ends with
-/// the first such line that ends with a comma, a semicolon or a brace.
+/// Removes comments and test items. rustfmt indents the last line of an item like its first line. So a test item ends
+/// with the first line of this indentation that ends with a comma, a semicolon or a brace.
 fn without_tests(source: &str) -> String {
     let mut code = String::new();
     let mut lines = source.lines();

@@ -1,5 +1,5 @@
-//! Authentication and authorization over TLS, with certificates of several authorities: clients, front proxies, and the
-//! rights of callers.
+//! Authentication and authorization over TLS: clients, front proxies, and the rights of callers. The certificates are
+//! from several authorities.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -92,8 +92,8 @@ fn only_the_front_proxy_may_name_users() {
     }
 }
 
-/// A client may request an OpenAPI document by a hash that is out of date. A front proxy does not forward redirects to
-/// its client. So this server must respond with the document itself.
+/// A client may request an OpenAPI document by a hash that is out of date. A direct client then gets a redirect. A
+/// front proxy does not forward redirects to its client. So this server must send the front proxy the document itself.
 #[test]
 fn an_old_openapi_hash_does_not_redirect_the_front_proxy() {
     const DOCUMENT: &str = "/openapi/v3/apis/coordination.k8s.io/v1";
@@ -344,8 +344,8 @@ fn a_lease_is_created_only_in_an_active_namespace() {
         });
         assert_eq!(got["details"], details);
     }
-    // The owner `n` occurs twice, which causes a warning. The response has the warning only if the namespace accepts
-    // the Lease.
+    // The owner `n` occurs twice, which causes a warning. The response has the warning only if the namespace is active.
+    // There, the Lease gets 422, since it is invalid.
     let owners =
         r#"[{"apiVersion":"v1","kind":"Node","name":"n","uid":null},{"apiVersion":"v1","kind":"Node","name":"n"}]"#;
     let object = r#""apiVersion":"coordination.k8s.io/v1","kind":"Lease""#;

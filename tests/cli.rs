@@ -319,12 +319,12 @@ fn an_expired_certificate_is_reported_at_once() {
     assert!(line.contains("ERROR") && line.contains("2026-01-01"), "{line}");
 }
 
-/// Goal: a server that still waits for etcd ends at once on a signal. The status shows that the server handled the
-/// signal. A process with PID 1 ignores signals that it does not handle.
+/// Goal: a server that still waits for etcd ends at once on a signal. A process with PID 1 ignores signals that it does
+/// not handle, so the server must handle them. The exit status shows that it did.
 #[test]
 fn a_signal_during_the_start_ends_the_server_at_once() {
     for (signal, status) in [("TERM", 143), ("INT", 130)] {
-        // This etcd takes connections and answers nothing.
+        // This listener stands in for an etcd that takes connections and answers nothing.
         let etcd = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         etcd.set_nonblocking(true).unwrap();
         let servers = format!("--etcd-servers=http://{}", etcd.local_addr().unwrap());

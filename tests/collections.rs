@@ -21,7 +21,7 @@ use support::response::Response;
 use support::server::TestServer;
 use support::watch::{Watch, kind};
 
-/// More Leases than two steps of a list or a deletion process (`JOB_KEYS_PER_STEP`).
+/// Number of Leases for which a list or a deletion needs more than two steps (`JOB_KEYS_PER_STEP`).
 const MANY: usize = 1_300;
 
 fn name(number: usize) -> String {
@@ -54,7 +54,7 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
     let target = lease::collection("n");
     let uid = |at: usize| created[at]["metadata"]["uid"].as_str().unwrap();
 
-    // The precondition fits the third Lease only. The first one does not fit, so nothing is deleted.
+    // The precondition fits only the third Lease. The deletion begins with the first Lease, so nothing is deleted.
     let body = preconditions(&json!({"uid": uid(2)}));
     for refused in both(&server, "DELETE", &target, &body) {
         let refused = refused.expect_failure(409, "Conflict", &body).json();
@@ -167,8 +167,8 @@ fn a_limited_deletion_continues_with_its_token() {
 fn a_deletion_larger_than_the_event_log_reaches_every_watcher() {
     const WINDOW: usize = 64;
     const WINDOW_BYTES: usize = 512 * 1024;
-    // The events of each deletion exceed the event log, but fit into the kernel's buffers for a slow watcher. The
-    // server does not wait for slow watchers.
+    // The events of each deletion exceed the event log, but fit into the kernel's socket buffers. The server does not
+    // wait for slow watchers: with full buffers, a watcher would fall behind the event log.
     for (count, holder_bytes) in [(WINDOW * 10, 10), (40, 40_000)] {
         let server = TestServer::start_with(Config {
             watch_window_events: WINDOW,

@@ -2,10 +2,10 @@
 //! replayed over the cleartext port and over TLS with a client certificate, in HTTP/1.1 and in HTTP/2.
 //!
 //! The traces were recorded from Kubernetes 1.37.2 with default feature gates. Those in `1.34` are from 1.34.4 with
-//! `CoordinatedLeaderElection` and `v1beta1` on, and show what 1.37.2 does not.
+//! `CoordinatedLeaderElection` and `v1beta1` on, and show responses that 1.37.2 does not give.
 //!
-//! `support/trace/` describes the format. Each replay has its own server, since some traces show that the version stays
-//! the same without writes.
+//! `support/trace/` describes the format. Each replay has its own server. On a shared server, other replays would raise
+//! the version, and some traces show that the version stays the same without writes.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 

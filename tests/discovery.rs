@@ -255,7 +255,8 @@ fn the_version_is_that_of_kubernetes_with_our_suffix() {
     assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.37.2+coordination-apiserver-"), "{version}");
 }
 
-/// Returns the text without the check of the journal. Only servers with a journal have this check (`TEST_STORAGE`).
+/// Returns the text without the check of the journal. Only servers with a journal have this check. The environment
+/// variable `TEST_STORAGE` selects the servers' storage.
 fn without_journal(response: &Response) -> String {
     text(response).replace("[+]journal ok\n", "")
 }

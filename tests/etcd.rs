@@ -356,7 +356,7 @@ fn all_replicas_adopt_the_state_of_a_restored_etcd() {
     for at in 0..5 {
         create(&mut client(&other), &format!("lost{at}"));
     }
-    // A replica that lacks these Leases has the state of the backup already, and need not load again.
+    // Without these Leases, a replica would have the state of the backup already, and need not load again.
     eventually("the other replica has them", || items(&one).as_array().map(Vec::len) == Some(6));
     etcd.restart_after(|data| {
         fs::remove_dir_all(data).expect("the data folder can be removed");

@@ -191,8 +191,8 @@ fn unread_lists_lose_their_permits_to_other_users() {
         let listed = call_as(&mut client, MANAGER, "GET", &lease::collection(NAMESPACE), "");
         listed.expect_status(200, "the cluster has a reserve");
         // Every `JOBS_CHECK_MS`, the server checks which lists make progress. The first check may come right after the
-        // last progress of an unread list. After two more checks without progress, the list can lose its permit. So
-        // each request gets a permit within the time of five checks.
+        // last progress of an unread list. After two more checks without progress, the list can lose its permit. These
+        // three checks come within three intervals, and the test allows five.
         for user in ["alice", "bob"] {
             for query in ["", "?limit=1000", &format!("{INFORMER}&timeoutSeconds=1")] {
                 let waited = list_at_last(&mut client, user, query);

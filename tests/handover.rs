@@ -108,7 +108,7 @@ fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
     assert_eq!(change(&rig, "a", renew), 200);
 
     // Meanwhile, other clients write to built-in storage: an older renewal, a creation, an acquisition and a deletion.
-    // The server must follow them.
+    // The server must follow them, but keep its later renewal.
     rig.put_built_in("a", "h", "2026-01-01T00:00:05.000000Z");
     rig.put_built_in("c", "h", EARLY);
     assert_eq!(rig.call("GET", &path(NAMESPACE, "c"), "").0, 200);
@@ -620,7 +620,7 @@ fn a_refused_lease_hides_no_written_lease() {
     rig.etcd.signal("STOP");
     let create = |body: &str| assert_eq!(rig.call("POST", &collection(NAMESPACE), body).0, 201);
     create(&new("first"));
-    // The server begins to write this Lease, and waits for etcd. So its next write has all Leases that follow.
+    // The server begins to write `first`, and waits for etcd. So its next write has all Leases that are created below.
     thread::sleep(Duration::from_millis(500));
     create(&json!({"metadata": {"name": "a"}, "spec": {"holderIdentity": "h".repeat(300_000)}}).to_string());
     (0..250).for_each(|number| create(&new(&format!("b{number}"))));
@@ -739,7 +739,7 @@ fn a_lease_that_cannot_be_read_is_reported() {
     rig.ask_for("import");
     eventually("the reason", || rig.annotation("message").contains("default/a is encrypted at rest"));
     assert_eq!(rig.step(), "");
-    // The command cancels the takeover. The unreadable Lease is deleted before the next takeover.
+    // The phase `undo` cancels the takeover. The unreadable Lease is deleted before the next takeover.
     rig.ask_with("undo", Some("not-ours"));
     thread::sleep(Duration::from_secs(1));
     rig.delete_built_in("a");

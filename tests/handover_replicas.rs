@@ -45,7 +45,7 @@ fn name_end(server: &Process) -> String {
     server.secure_address().port().to_string()
 }
 
-/// Returns the number of ready replicas, which is the number of identity Leases.
+/// Returns the number of ready replicas. Each ready replica renews one Lease with this label, its identity Lease.
 fn replicas(rig: &Rig) -> usize {
     let selector = "labelSelector=apiserver.kubernetes.io/identity%3Dcoordination-apiserver";
     let (status, list) = rig.call("GET", &format!("{}?{selector}&resourceVersion=0", collection("kube-system")), "");
@@ -71,8 +71,8 @@ fn renew_until_acknowledged(rig: &Rig) -> Duration {
     begun.elapsed()
 }
 
-/// Starts two replicas. Returns a rig with the second one by name, and the first one by name, which copies Leases.
-/// Returns `None` if this machine has no etcd.
+/// Starts two replicas. The replica that is first by name copies Leases. Returns a rig with the other replica, and the
+/// replica that copies. Returns `None` if this machine has no etcd.
 fn start_two() -> Option<(Rig, Process)> {
     let mut rig = Rig::start("etcd")?;
     let mut first = start_server(&rig.etcd, "etcd");
@@ -99,7 +99,7 @@ fn renewals_resume_soon_after_the_copying_replica_dies() {
     rig.reach("serve", "serving");
 }
 
-/// Goal: a creation of a paused replica that takes effect late in built-in storage is undone. The replica that begins
+/// Goal: if a creation by a paused replica takes effect late in built-in storage, it is undone. The replica that begins
 /// to copy deletes the Lease: the next replica by name, or the paused one after its pause. Method: the test itself
 /// creates a Lease in built-in storage, in place of the paused replica.
 #[test]
@@ -167,8 +167,8 @@ impl Lock {
 
 /// Goal: on every replica, a renewal and an acquisition in built-in storage never both succeed, and a read is current.
 /// Method: clients renew at the replicas and acquire in built-in storage, at random times. Meanwhile replicas are
-/// paused, or killed and started again at once. Some pauses of the replica that copies outlast its identity Lease.
-/// `HANDOVER_SECONDS` is the length of a longer run.
+/// paused, or killed and started again at once. Some pauses of the replica that copies outlast its identity Lease, so
+/// another replica begins to copy. `HANDOVER_SECONDS` sets the length of the run in seconds; the default is 14.
 #[test]
 fn renewals_exclude_acquisitions_while_replicas_die() {
     let Some(mut rig) = Rig::start("etcd") else { return };

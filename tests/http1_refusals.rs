@@ -261,7 +261,8 @@ fn a_body_too_large_by_its_length_is_refused_at_once() {
             "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{lines}Content-Length: {length}\r\n\r\n"
         );
         let mut client = SERVER.client();
-        // No byte of the body is sent, so the response cannot wait for it. Nor does the server request the body.
+        // No byte of the body is sent, so the response cannot wait for it. Nor does the server request the body with
+        // 100 Continue.
         client.send(&head);
         client.recv("POST").expect_failure(413, "RequestEntityTooLarge", &head);
         client.expect_closed();

@@ -224,8 +224,9 @@ fn waiting_reads_with_long_heads_are_limited() {
     let mut field = literal("a", &"v".repeat(4_000));
     field[0] = 0x40;
     let block = [&request[..], &field, &[0x80 | 62; 61]].concat();
-    // This head has only 15 long fields, so a direct client could send it too. Without the limit, 600 such requests
-    // would use up all bytes that waiting requests of one connection may have.
+    // This head has only 15 long fields, so a direct client could send it too. Long heads may use at most a quarter of
+    // the bytes that waiting requests of one connection may have. Without this limit, 600 such requests would use up
+    // all these bytes.
     let shorter = [&request[..], &field, &[0x80 | 62; 14]].concat();
     let fit = u32::try_from(BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 4 / (62 * 4_033)).unwrap();
     let mut frames = Frames::open(&aggregated.aggregator_endpoint());

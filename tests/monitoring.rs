@@ -77,8 +77,8 @@ fn leases_and_changes_of_holder_are_counted_by_namespace() {
     call("POST", leases, &lease("b", i32::MAX), 201);
     call("POST", leases, &lease("c", 10), 201);
     let of = |name: &str| format!("{leases}/{name}");
-    // Lease `a` gets a write that keeps the holder, one that changes it and one that releases the Lease. Lease `c` is
-    // deleted. Together with three creations, six of these writes change a holder.
+    // Lease `a` gets three writes: the first keeps the holder, the second changes it, and the third releases the Lease.
+    // Lease `c` is deleted. Together with the three creations, six writes change a holder.
     let merge = r#"{"spec":{"leaseTransitions":1}}"#;
     for patch in [merge, r#"{"spec":{"holderIdentity":"other"}}"#, r#"{"spec":{"holderIdentity":""}}"#] {
         call("PATCH", &of("a"), patch, 200);

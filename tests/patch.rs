@@ -1,5 +1,5 @@
-//! Checks of a patch itself: duplicate fields and unknown fields of JSON patch operations by `fieldValidation`, and the
-//! limits of size.
+//! Checks of a patch itself: `fieldValidation` reports duplicate fields, and unknown fields of JSON patch operations.
+//! The size of a patch is limited.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
 

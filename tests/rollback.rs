@@ -57,7 +57,8 @@ enum Fault {
     Unanswered,
     /// The server carries out a write. Then the command is killed.
     Killed,
-    /// While the admission policy has effect, somebody makes the APIService local. The server refuses the next request.
+    /// While the admission policy has effect, somebody makes the APIService local. The server refuses the request that
+    /// the command sends next.
     MadeLocal,
 }
 
@@ -140,7 +141,7 @@ impl Cluster {
         assert_eq!(status, 201, "{lease}");
         lease["metadata"]["resourceVersion"] = "1".into();
         lease["spec"]["renewTime"] = EARLY.into();
-        // Nobody else acquires the Lease of a node.
+        // Nobody else acquires the Lease of a node, so its holder stays.
         if namespace != NODES {
             lease["spec"]["holderIdentity"] = "former".into();
         }
@@ -173,7 +174,8 @@ impl Cluster {
     fn can_fail(&self, method: &str, target: &str) -> bool {
         match self.fault {
             Fault::Refused => true,
-            // Without a change in the cluster, these faults have no other effect than a refusal.
+            // Some requests change nothing in the cluster. For them, a lost answer has the same effect as a refusal. A
+            // kill has the same effect as a kill after the last write.
             Fault::Unanswered | Fault::Killed => method != "GET" && !target.contains("dryRun"),
             Fault::MadeLocal => self.has_policy(),
         }
@@ -190,7 +192,7 @@ impl Cluster {
             return self.ask_replica(method, target, body);
         }
         let is_permitted = match method {
-            // Only the command deletes Leases in these tests.
+            // The simulated policy permits every deletion, since only the command deletes Leases in these tests.
             "GET" | "DELETE" => true,
             _ => target.contains("fieldManager=coordination-apiserver-rollback"),
         };
@@ -314,8 +316,8 @@ fn lock(cluster: &Mutex<Cluster>) -> MutexGuard<'_, Cluster> {
     cluster.lock().expect("no thread has panicked")
 }
 
-/// Starts the servers of the cluster on one port, and returns their URL. The first segment of a path is the run of the
-/// command, `first` or `second`. The second segment is the server, `apiserver` or `replica`.
+/// Starts the servers of the cluster on one port, and returns their URL. The first segment of a request's path names
+/// the run of the command, `first` or `second`. The second segment names the server, `apiserver` or `replica`.
 fn serve(cluster: &Arc<Mutex<Cluster>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -373,7 +375,7 @@ fn serve_one(socket: TcpStream, cluster: &Mutex<Cluster>) -> io::Result<()> {
     socket.get_mut().write_all(format!("{head}{body}").as_bytes())
 }
 
-/// Runs the command until it ends or is killed. An error consists of the output of the command and its error.
+/// Runs the command until it ends or is killed. An error has the lines that the command has printed, and its error.
 fn roll_back(cluster: &Mutex<Cluster>, url: &str, run: &str) -> Result<(), String> {
     let folder = tempfile::tempdir().expect("a folder");
     let kubeconfig = folder.path().join("kubeconfig");
@@ -402,8 +404,8 @@ fn roll_back(cluster: &Mutex<Cluster>, url: &str, run: &str) -> Result<(), Strin
     if command.is_finished() { command.join().expect("no panic") } else { Err("killed".to_owned()) }
 }
 
-/// Runs the command with a fault of one request. Then a client acquires a Lease if it may. Then the command runs again.
-/// Returns whether the first run had so many requests that the fault occurred.
+/// Runs the command with a fault of one request. Then a client tries to acquire a Lease. Then the command runs again.
+/// Returns whether the fault occurred: the first run may have fewer than `number` requests that can have it.
 fn roll_back_twice(fault: Fault, number: usize) -> bool {
     let server = TestServer::start();
     let cluster = Arc::new(Mutex::new(Cluster::new(server.endpoint(), fault, number)));
@@ -429,7 +431,8 @@ fn roll_back_twice(fault: Fault, number: usize) -> bool {
     assert_eq!(cluster.step_of_handover(), "not-ours", "the replicas are told: {what}");
     if matches!(fault, Fault::Refused | Fault::Unanswered) {
         match step {
-            // Nobody can write until the rollback is complete. So the command repeats a failed request.
+            // From this step on, nobody can write until the rollback is complete. So the command repeats a failed
+            // request.
             Some("released") => assert_eq!(first, Ok(()), "{what}"),
             Some("" | "serving" | "held") => assert_eq!(status, 200, "clients can write after the first run: {what}"),
             Some(_) | None => {}
@@ -481,7 +484,8 @@ fn a_rollback_that_fails_beside_a_local_api_service_is_completed_by_the_next() {
 fn a_rollback_that_cannot_be_completed_is_too_late() {
     for has_handover in [true, false] {
         let server = TestServer::start();
-        // While the policy has effect, the first request checks this. The second request begins the phase `hold`.
+        // The fault can occur once the policy has effect. The first request after that checks the effect. The second
+        // request, which has the fault, begins the phase `hold`.
         let cluster = Arc::new(Mutex::new(Cluster::new(server.endpoint(), Fault::MadeLocal, 2)));
         let url = serve(&cluster);
         let first = roll_back(&cluster, &url, "first").expect_err("incomplete");

@@ -245,8 +245,8 @@ fn a_quiet_watcher_does_not_expire_under_load() {
     assert_eq!(kind(&selective.next()), "ADDED", "a change that makes a selector match");
 }
 
-/// Builds a patch of ten kilobytes. So the events of some hundred patches fill the kernel's buffers of a watch that is
-/// not read.
+/// Builds a patch of ten kilobytes. So the events of several hundred patches fill the kernel's buffers of a watch that
+/// is not read.
 fn bulky(count: usize) -> String {
     json!({"metadata": {"annotations": {"bulk": "x".repeat(10_000)}}, "spec": {"leaseTransitions": count}}).to_string()
 }
@@ -393,7 +393,7 @@ fn watches_over_tls_and_cleartext_deliver_the_same_events() {
     }
 }
 
-/// Returns types and names of all events until the watch at `target` ends, within a second.
+/// Returns types and names of all events of the watch at `target`, which must end by itself (`timeoutSeconds`).
 fn events_of(target: &str) -> Vec<(String, String)> {
     let events = Watch::open(&SERVER.endpoint(), target).rest();
     let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();

@@ -129,8 +129,8 @@ impl Server {
     /// Stops the server with SIGTERM and waits until it has ended.
     ///
     /// # Errors
-    /// If the server does not end in time, or ends with another exit status than 0. Before the server serves, SIGTERM
-    /// ends the process at once, so another exit status is an error only if the server served.
+    /// If the server does not end in time, or ends with another exit status than 0. An end by SIGTERM itself (status
+    /// 143) is an error only if the server served: a server that still starts has no graceful stop.
     pub(crate) fn terminate(&mut self) -> Result<(), String> {
         let served = self.log_text().contains(SERVING_WORDS);
         signal(self.child.id(), Signal::TERM)?;

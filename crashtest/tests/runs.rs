@@ -1,8 +1,9 @@
 //! Short runs of crashtest with real processes: a correct server has no violation, and violations of a faulty server
 //! are found.
 //!
-//! The tests need the program coordination-apiserver in the same folder as crashtest. `cargo test --workspace` builds
-//! it; `cargo test -p crashtest` alone does not. Without that program, the tests print a message and test nothing.
+//! The tests need the program coordination-apiserver in the same folder as crashtest. `cargo build --release` builds
+//! this program. Then `cargo test -p crashtest --release --test runs` runs the tests. `cargo test --workspace` skips
+//! them. Without the program, the tests print a message and test nothing.
 
 #![allow(clippy::print_stderr, reason = "a test that does nothing must say so")]
 

@@ -71,7 +71,7 @@ impl Server {
     }
 }
 
-/// Returns a server after these pieces of its input, and the error that ended the connection.
+/// Passes these pieces of input to a new server. Returns the server, and the error if one ended the connection.
 fn served<'i>(pieces: impl Iterator<Item = &'i [u8]>) -> (Server, Option<ConnectionError>) {
     let (mut server, mut pending) = (Server::new(), Vec::new());
     for piece in pieces {

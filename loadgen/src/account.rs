@@ -23,7 +23,7 @@ pub fn cpu_ns(pids: &[u32]) -> Option<u64> {
     pids.iter().map(|&pid| process_cpu_ns(pid)).sum()
 }
 
-/// Returns a value that occurs more than once in `values`.
+/// Returns a value that occurs more than once in `values`; `None` if all values differ.
 #[must_use]
 pub fn repeated<T: Copy + PartialEq>(values: &[T]) -> Option<T> {
     values.iter().zip(1..).find_map(|(value, next)| values[next..].contains(value).then_some(*value))

@@ -22,9 +22,11 @@ use std::fmt;
 /// A violation of an invariant. `node` is the index of the node that owns the Lease. `watcher` is the watcher's number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
-    /// A write was refused with a conflict (409), though no other client writes the Lease.
+    /// A write was refused with a conflict (409), though no other client writes the Lease. `version` is the Lease's
+    /// version in the last response to a renewal; 0 is none.
     Conflict { node: u32, version: u64 },
-    /// An acknowledged Lease is missing: the server answered 404.
+    /// An acknowledged Lease is missing: the server answered 404. `version` is the Lease's version in the last
+    /// response to a renewal.
     Gone { node: u32, version: u64 },
     /// A watcher's list shows `version` of a Lease (0 is none). It should show the later version `acknowledged`, since
     /// that version was acknowledged and is not above the version of the list.
@@ -91,7 +93,7 @@ impl Shown {
 /// The versions and events that one watcher has received.
 #[derive(Debug)]
 struct Watched {
-    /// Version of the last event, bookmark or list that the watcher received.
+    /// Highest version that the watcher has received: in its last list, or in a later event or bookmark.
     last: u64,
     /// For each node's Lease, the events that the watcher has received.
     leases: Vec<Seen>,

@@ -39,7 +39,7 @@ pub(crate) trait Workload: Sized {
     /// epoch.
     fn new(args: Self::Args, epoch_us: u64) -> Self;
 
-    /// Returns the slot of the connection with this number; `None` if there is none.
+    /// Returns the connection with this number, open or not; `None` if the load has no such connection.
     fn link(&mut self, index: usize) -> Option<&mut dyn Connect>;
 
     /// Returns the latencies and errors of the run.

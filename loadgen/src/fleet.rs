@@ -159,7 +159,8 @@ impl Fleet {
         Some(Request { method: "PUT", target: &self.path, body: Some(&self.body) })
     }
 
-    /// Handles the response to `flight`. Returns the request of the same renewal or read that follows.
+    /// Handles the response to the request `flight`. Returns the next request of the same renewal or read, if it needs
+    /// one.
     pub(crate) fn handle_answer(&mut self, flight: Flight, status: u16, body: &[u8], now: u64) -> Option<Flight> {
         match (flight.step, status) {
             (Step::Get | Step::Read | Step::Put, 200) | (Step::Post, 201) => self.handle_object(flight, body, now),
@@ -177,7 +178,8 @@ impl Fleet {
         self.after(flight, Outcome::Status(status), now)
     }
 
-    /// Handles a `flight` whose response is lost. Returns the request of the same renewal or read that follows.
+    /// Handles the loss of the response to the request `flight`. Returns the next request of the same renewal or read,
+    /// if it needs one.
     pub(crate) fn handle_loss(&mut self, flight: Flight, kind: ErrorKind, why: &str, now: u64) -> Option<Flight> {
         if matches!(flight.step, Step::Put | Step::Post) {
             self.set_uncertain(flight.node);
@@ -272,7 +274,7 @@ impl Fleet {
         }
         node.highest = node.highest.max(fields.version);
         match (flight.step, form) {
-            // A read by another client does not change the node's object.
+            // A read stands for a request of another client. So it does not change the object that the node knows.
             (Step::Read, _) => {}
             (_, Form::Template(_)) => {
                 if node.form == Form::Whole {
@@ -354,8 +356,8 @@ impl Fleet {
         self.fail(flight, ErrorKind::Status(409), "conflict");
     }
 
-    /// Returns the request that follows after the outcome of `flight`; `None` if the renewal or the read is over. The
-    /// caller has updated the node's state.
+    /// Returns the next request of the renewal or read to which `flight` belongs; `None` if the renewal or read is
+    /// over. The caller has updated the node's state by the outcome.
     fn after(&mut self, flight: Flight, outcome: Outcome, now: u64) -> Option<Flight> {
         match node::next(flight.step, outcome, flight.tries) {
             Next::Send { step, failed } => {

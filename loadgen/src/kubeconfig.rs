@@ -19,8 +19,8 @@ pub(crate) struct Access {
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads a kubeconfig. Errors are sentences for the user. They name fields of the file, but never quote the file's
-/// content: the file may be a key or another secret.
+/// Reads a kubeconfig. Errors are sentences for the user. They never quote a file that is no kubeconfig: it may be a
+/// key or another secret. From a kubeconfig they quote only the names of its entries and files.
 pub(crate) fn read(path: &Path) -> Result<Access, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
@@ -72,8 +72,8 @@ fn no_kubeconfig(error: &KubeconfigError) -> String {
     )
 }
 
-/// Returns the name of an unsupported setting in the kubeconfig. If the generator ignored the setting, the server would
-/// refuse every request, or the requests would go to another server.
+/// Returns the name of an unsupported setting in the kubeconfig. If the generator ignored the setting, the server could
+/// refuse every request. Or the requests could be sent as another user, or not through the proxy.
 fn unused(user: &AuthInfo, cluster: &Cluster) -> Option<&'static str> {
     let entries = [
         ("token", user.token.is_some()),

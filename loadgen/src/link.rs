@@ -37,8 +37,8 @@ struct Line<T> {
     http: Http<T>,
 }
 
-/// The operations on a connection that do not depend on the type of its requests' tags. So the driver can use the
-/// connections of any load.
+/// The operations on a connection that do not depend on the type of its tags, by which a load recognizes its requests.
+/// So the driver can use the connections of any load.
 pub(crate) trait Connect {
     /// Whether the slot has no connection, and the next attempt to connect may begin.
     fn is_due(&self, now: u64) -> bool;
@@ -176,8 +176,8 @@ impl<T: Copy> Link<T> {
         conn.flush().map_err(|e| broken_by(&e, origin))
     }
 
-    /// Cancels the requests whose response is overdue, and returns their tags. `asked_at` returns the time at which the
-    /// request with a tag was sent. In three cases, the connection counts as broken, and no request is cancelled:
+    /// Cancels the requests whose response is overdue, and returns their tags. `asked_at` returns the send time of the
+    /// request with the given tag. In three cases, the connection counts as broken, and no request is cancelled:
     ///
     /// - a response is overdue, and the connection has received no input at all within the timeout;
     /// - the connection was not ready within the timeout;

@@ -54,8 +54,8 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// Builds a template and fields from `object`, the Lease of the node `name`. `None` if they would not reproduce
-    /// `object`.
+    /// Builds a template and fields from `object`, the Lease of the node `name`. Returns `None` if template and fields
+    /// would not reproduce `object`.
     #[cold]
     pub(crate) fn learn(object: &[u8], name: &str) -> Option<(Self, Fields)> {
         let parsed: Value = serde_json::from_slice(object).ok()?;
@@ -102,7 +102,8 @@ impl Template {
         (again == object).then_some((template, fields))
     }
 
-    /// Returns the fields of `object`, if `object` consists of this template and the name `name`.
+    /// Returns the fields of `object`: the values in the template's holes. Returns `None` if `object` does not fit the
+    /// template, or has another name than `name`.
     pub(crate) fn fields_of(&self, object: &[u8], name: &str) -> Option<Fields> {
         let mut fields = Fields::default();
         let mut rest = object;
@@ -194,8 +195,8 @@ pub(crate) fn push_new(out: &mut Vec<u8>, namespace: &str, name: &str, owner_uid
     out.extend_from_slice(b"\"}}");
 }
 
-/// Sets a field that is 0. If the field has a value already, checks that this value equals `value`: several holes may
-/// have the same value.
+/// Sets a field that is 0. If an earlier hole has set the field, checks that its value equals `value`, since several
+/// holes of a template may belong to one field. Returns `None` if the values differ.
 fn set_once<T: Copy + Default + PartialEq>(field: &mut T, value: T) -> Option<()> {
     let before = std::mem::replace(field, value);
     (before == T::default() || before == value).then_some(())

@@ -1,4 +1,4 @@
-//! What all requests of a run have in common: the version of HTTP, the media type, the server's name.
+//! What all requests of a run to one server have in common: the version of HTTP, the media type, the server's name.
 
 /// The version of HTTP that a run speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum MediaType {
     Protobuf,
 }
 
-/// What all requests of a run have in common.
+/// What all requests of a run to one server have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     /// The HTTP version.
@@ -29,7 +29,8 @@ pub(crate) struct Origin {
     pub(crate) scheme: &'static str,
     /// Value of `Host` or `:authority`: host and port as in the URL.
     pub(crate) authority: String,
-    /// In HTTP/1.1: the rest of the request line, and the header fields of every request.
+    /// In HTTP/1.1: the end of the request line, from the space after the target on, and the header fields that all
+    /// requests have.
     pub(crate) fields: String,
 }
 

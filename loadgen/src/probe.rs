@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(probes.share(INTERVAL_NS + AGE_MAX_NS + 1), None);
     }
 
-    /// The server never answers, because it accepts no connection. The kernel accepts the connection on its behalf.
+    /// The server never answers: it does not call `accept`, and only its kernel completes the TCP handshake.
     #[test]
     fn an_overdue_scrape_frees_its_connection() {
         let silent = TcpListener::bind("127.0.0.1:0").expect("a socket");

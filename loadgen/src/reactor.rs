@@ -57,8 +57,8 @@ impl Reactor {
         self.poll.registry()
     }
 
-    /// Waits until a connection is ready, or until the time `until` of the run. Returns at once if a connection is
-    /// runnable. Each ready connection is passed to `on_ready` and becomes runnable.
+    /// Waits until a connection is ready, or until the time `until`, in nanoseconds since the start of the run. Returns
+    /// at once if a connection is runnable. Each ready connection is passed to `on_ready` and becomes runnable.
     pub(crate) fn wait(&mut self, until: u64, mut on_ready: impl FnMut(usize, &Event)) -> Result<(), String> {
         self.poll(until).map_err(|e| format!("poll: {e}"))?;
         for event in &self.events {

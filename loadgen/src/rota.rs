@@ -133,13 +133,13 @@ impl Rota {
     /// Whether a duty that was due before the end of the load is not started yet.
     pub(crate) fn is_owed(&self) -> bool {
         let Order::Timers { until } = self.order else { return false };
-        // A timer that is armed after its due time goes into the slot of the last check, not into the slot of its due
-        // time. So the search must reach the time of the last check.
+        // The schedule sorts timers into slots of time. A timer that is armed after its due time goes into the slot of
+        // the last check, not into the slot of its due time. So the search must reach the time of the last check.
         self.schedule.next_due(until.max(self.last_fire)) < until
     }
 
     /// Drops the duties that were due before the end of the load. Calls `tell` with each of them and its due time. A
-    /// duty that was due in several periods is told once for each period.
+    /// duty that was due in several periods is passed to `tell` once for each period.
     pub(crate) fn abandon(&mut self, now: u64, mut tell: impl FnMut(u32, Duty, u64)) {
         let Order::Timers { until } = self.order else { return };
         self.order = Order::Nothing;
@@ -236,7 +236,8 @@ fn duty_of(timer: u32) -> (u32, Duty) {
     (timer / 2, if timer.is_multiple_of(2) { Duty::Renew } else { Duty::Read })
 }
 
-/// A kubelet prolongs its renewal period at random by up to 4 %, a 25th.
+/// Divisor of a period that gives its maximum jitter. A kubelet prolongs its renewal period at random by up to 4 %, a
+/// 25th.
 const JITTER_FRACTION: u64 = 25;
 
 #[cfg(test)]

@@ -90,8 +90,8 @@ fn an_honest_server_passes() {
     }
 }
 
-/// The server of the 30th write applies the write and closes the connection without a response. So exactly one
-/// connection moves to another server.
+/// The replica that receives the 30th write applies the write, and closes the connection without a response. So exactly
+/// one connection moves to another replica.
 #[test]
 fn nodes_are_spread_over_replicas_and_move_when_a_connection_breaks() {
     for (http, watchers) in [("--http2", 2), ("--http1", 2)] {

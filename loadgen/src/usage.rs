@@ -82,7 +82,7 @@ impl Window {
         self.to.1.generator_since(&self.from.1).as_secs_f64() * 1e6
     }
 
-    /// Returns the server's processor time in the measured time, in microseconds.
+    /// Returns the server's processor time in the measured time, in microseconds; `None` if it is not known.
     pub(crate) fn server_us(&self) -> Option<f64> {
         Some(self.to.1.server_since(&self.from.1)?.as_secs_f64() * 1e6)
     }
@@ -93,13 +93,14 @@ impl Window {
         self.share(self.generator_us())
     }
 
-    /// Returns the server's processor time in the measured time, as a share of a core; `None` without `--pid`.
+    /// Returns the server's processor time in the measured time, as a share of a core. Returns `None` without `--pid`,
+    /// if a process of the server has ended, or if nothing was measured.
     pub(crate) fn server_share(&self) -> Option<f64> {
         self.share(self.server_us()?)
     }
 
-    /// Returns the processor time of the server's busiest process in the measured time, as a share of a core; `None`
-    /// without `--pid`.
+    /// Returns the processor time of the server's busiest process in the measured time, as a share of a core. Returns
+    /// `None` without `--pid`, if a process of the server has ended, or if nothing was measured.
     pub(crate) fn busiest_server_share(&self) -> Option<f64> {
         self.share(self.to.1.processes_since(&self.from.1)?.max()?.as_secs_f64() * 1e6)
     }
@@ -122,7 +123,7 @@ pub(crate) fn memory_words(memory: Memory) -> String {
     format!("{:.1} MiB resident, {:.1} MiB at most", mib(memory.resident_kib), mib(memory.peak_kib))
 }
 
-/// Returns the memory of the server's processes; `None` if `--pid` does not name them.
+/// Returns the memory of the server's processes; `None` if `--pid` does not name them, or if one has ended.
 pub(crate) fn server_memory(pids: &[u32]) -> Option<Memory> {
     if pids.is_empty() { None } else { loadgen_account::memory(pids) }
 }

@@ -43,7 +43,7 @@ impl Wake {
 
 #[cfg(not(target_os = "linux"))]
 impl Wake {
-    /// Creates a timer that does nothing: the poll's own timeout must do.
+    /// Creates a timer that does nothing: the caller relies on the poll's own timeout.
     pub(crate) fn new(_registry: &Registry, _token: Token) -> io::Result<Self> {
         Ok(Self {})
     }

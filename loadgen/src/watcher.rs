@@ -187,8 +187,8 @@ impl Watcher {
                 self.needles.event_of(&self.partial, &self.namespace)?
             };
             let (Event::Bookmark(version) | Event::Change { version, .. }) = event;
-            // The next watch starts from the highest version seen, not from the last. Otherwise a server whose versions
-            // decrease would send some events again. The checks report the decrease.
+            // The next watch starts from the highest version seen, not from that of the last event. Otherwise a server
+            // whose versions decrease would send some events again. The checks report the decrease.
             self.resume_from = self.resume_from.max(version);
             tell(event);
             self.partial.clear();

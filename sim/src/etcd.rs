@@ -121,13 +121,14 @@ struct Request {
     command: Command,
     /// What the port knew of etcd's content when it sent the request.
     known: Known,
-    /// Position of the last entry that was delivered before the port sent the request.
+    /// Position of the last entry that was delivered to the port before it sent the request.
     reached: Position,
     /// Revision at which the request last changed etcd; 0 if it has changed nothing yet.
     effect: u64,
 }
 
-/// What a port knows of etcd's content. A commit of the port takes effect only if etcd still has this content.
+/// What a port knows of etcd's content. A commit of the port takes effect only if etcd still has the part of this
+/// content on which the commit builds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// Name and position of the last entry delivered to the port. `None` if there is none, or the port truncated it.

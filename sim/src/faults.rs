@@ -26,7 +26,7 @@ pub enum Fault {
     Start(usize),
     /// The server receives the order to stop.
     Stop(usize),
-    /// The next commit of the server takes seconds, or once in a run more than a minute.
+    /// The next commit of the server takes seconds. At most once in a run, it takes more than a minute.
     Stuck(usize),
     /// The process of the server is paused for some seconds.
     Pause(usize),
@@ -48,7 +48,8 @@ pub enum Fault {
     Quiet,
 }
 
-/// Schedules the faults of a run. A run with replicas has no faults of a disk, and any other run none of etcd.
+/// Schedules the faults of a run. A run with replicas may have faults of etcd but none of a disk. A run with one server
+/// may have faults of its disk but none of etcd.
 pub fn schedule(sim: &Sim) {
     let rates = sim.swarm.faults;
     let at_us = || sim.random(|random| random.u64(SECOND / 2..sim.swarm.duration_us));

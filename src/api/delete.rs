@@ -77,8 +77,8 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         self.handover.check_collection_deletion()?;
         let form = call.form(false)?;
-        // kube-apiserver checks the requested form only after the deletions. This server checks the form first, so a
-        // request for a form that it cannot send deletes nothing.
+        // kube-apiserver checks the requested form of the response only after the deletions. This server checks the
+        // form first, so a request for a form that it cannot send deletes nothing.
         call.check_options_of(form)?;
         form.representation.check_list().map_err(ApiError::NotAcceptable)?;
         let mut list = ListOptions::parse(&call.query)?;

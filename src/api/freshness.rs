@@ -23,8 +23,8 @@
 //! During a takeover, the table may also be behind built-in storage, where kube-apiserver itself stores Leases
 //! ([`super::handover`]). Then the request also waits for a [round](Until::RoundIsComplete) after each barrier. A round
 //! copies the changes of built-in storage to the table. If only this process writes to the store, the request waits for
-//! the round alone. A request for a Lease of the hand-over needs no round. A read at a `resourceVersion` of built-in
-//! storage also waits for a round.
+//! the round alone. A request for a Lease of the hand-over needs no round: in such a Lease, this server stores the
+//! state of a takeover or rollback. A read at a `resourceVersion` of built-in storage also waits for a round.
 
 use super::token::ContinueToken;
 use super::waiting::Until;

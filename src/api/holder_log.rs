@@ -13,7 +13,7 @@ pub(super) struct HolderLog {
     second_ms: u64,
     /// Number of lines logged in the current second.
     lines: u64,
-    /// Number of lines omitted since the last line.
+    /// Number of lines omitted since the last logged line.
     unlogged: u64,
 }
 
@@ -44,7 +44,8 @@ impl HolderLog {
         }
     }
 
-    /// Returns the number of omitted lines for the next line; `None` if no line was omitted.
+    /// Returns and resets the number of omitted lines, which the next logged line contains; `None` if no line was
+    /// omitted.
     fn take_unlogged(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.unlogged)).filter(|&count| count > 0)
     }

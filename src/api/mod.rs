@@ -399,8 +399,8 @@ impl Api {
         }
     }
 
-    /// Writes a client's change, unless the hand-over (the move of Leases from or to built-in storage) forbids the
-    /// change.
+    /// Writes a client's change, unless the hand-over (the move of Leases from or to kube-apiserver's own storage)
+    /// forbids the change.
     ///
     /// # Errors
     /// Those of [`Storage::write`]. 403 if the change concerns the identity Lease of a replica, and the caller is no
@@ -486,8 +486,9 @@ impl Api {
     /// events.
     ///
     /// # Errors
-    /// 429 if too many long responses are in progress, for this caller or for all callers. 429 also if the table has
-    /// too many old states of Leases to free, and `reply` would hold more of them.
+    /// 429 if too many long responses are in progress, for this caller or for all callers. 429 also if `reply` would
+    /// hold states of Leases while too many old states wait to be freed. Old states are left over from lists and
+    /// watches that have ended.
     fn take_long_job_permit(&self, table: &Table, reply: &mut Reply, caller: &Caller) -> Result<(), ApiError> {
         // Whether too many states of Leases, left over from lists and watches that have ended, wait to be freed.
         let is_crowded = table.discarded_len() > STATES_DISCARDED_MAX;

@@ -205,9 +205,10 @@ fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
 }
 
 /// Returns the error for a watch from a `resourceVersion` that this server has not issued yet. kube-apiserver waits for
-/// such a version, since one kube-apiserver may be behind another. This server does not wait. Another server issued the
-/// version for another table: the first version of a new store is the time by the server's clock, and that server's
-/// clock was ahead. Until this server reaches the version, the watch would show no change.
+/// such a version, since one kube-apiserver may be behind another. Here the request waits no longer: if this table may
+/// be behind, the request has already waited (`freshness`). So another server issued the version for another table. The
+/// first version of a new store is the time by the server's clock, and that server's clock was ahead. Until this server
+/// reaches the version, the watch would show no change.
 #[cold]
 fn never_given_out(table: &Table, version: u64) -> ApiError {
     let message = format!("resource version {version} is above the newest, {}: list anew", table.version());
@@ -234,9 +235,10 @@ fn watch(
             Err(error) => WatchStart::Refused(Box::new(error)),
             Ok(()) => with_all(options.allow_watch_bookmarks),
         },
-        // Here `sendInitialEvents` has no default: the query lacks `watch=true`, or spells the version 0 differently,
-        // such as `00`. The watch still begins with the existing Leases (apiserver `storage/cacher`,
-        // `getAllEventsSinceLocked`). No bookmark marks the end of these initial events.
+        // The default `sendInitialEvents=true` of a watch from version 0 does not apply here. The query lacks
+        // `watch=true`, or spells the version 0 differently, such as `00`. The watch still begins with the existing
+        // Leases (apiserver `storage/cacher`, `getAllEventsSinceLocked`). No bookmark marks the end of these initial
+        // events.
         None if version == 0 => with_all(false),
         Some(false) if version == 0 => WatchStart::After(table.version()),
         Some(false) | None if version > table.version().0 => {

@@ -319,8 +319,9 @@ mod tests {
     }
 
     /// Renews a lock during a takeover, at a replica that has fallen behind. In one turn, the replica then applies the
-    /// renewal, the import of another holder if `is_replaced`, and the end of the wait. The wait ends with the step
-    /// `serving` if `is_serving`, otherwise with the progress of the round. Returns the status of the response.
+    /// renewal, the import of another holder if `is_replaced`, and the change that ends the wait. If `is_serving`, this
+    /// change completes the takeover (the step `serving`). Otherwise it says that built-in storage has the renewal.
+    /// Returns the status of the response.
     fn status_of_renewal(is_replaced: bool, is_serving: bool) -> Option<u16> {
         let (journal, mut table) = SharedStore::default().load(1, Limits::default());
         let mut api = Api::new();

@@ -88,7 +88,7 @@ impl FieldError {
         Self::not_supported_unquoted(field, go_quoted(value), supported)
     }
 
-    /// Creates an error `Unsupported value` for a value that already is as Go prints it.
+    /// Creates an error `Unsupported value`. `value` already has the form in which Go prints it.
     #[must_use]
     pub fn not_supported_unquoted(field: impl Into<String>, value: String, supported: &[&str]) -> Self {
         let supported = supported.iter().map(|s| (*s).to_owned()).collect();

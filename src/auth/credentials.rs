@@ -88,9 +88,10 @@ impl Credentials {
         matches!(&self.kind, Kind::Proven { proof, .. } if proof.is_front_proxy)
     }
 
-    /// Whether the peer is anonymous: it has not proven an identity with rights. A cluster's CA may issue many
-    /// certificates, so a user without more rights than an anonymous peer counts as anonymous too. A front proxy never
-    /// counts as anonymous, even if one of its requests names no user.
+    /// Whether the peer is anonymous: it has not proven an identity with rights. The server reads and queues fewer
+    /// bytes for anonymous peers. A cluster's CA may issue many certificates, so a user without more rights than an
+    /// anonymous peer counts as anonymous too. A front proxy never counts as anonymous, even if one of its requests
+    /// names no user.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
         match &self.kind {

@@ -13,8 +13,8 @@ use crate::tls::trust::HeaderNames;
 pub(super) enum Unnamed {
     /// No field line names a user or an attribute of a user.
     Absent,
-    /// Field lines claim a user, but no line names the user, or the name or a group is not UTF-8, or the lines ask for
-    /// impersonation.
+    /// Field lines ask for impersonation, or claim a user whom the server cannot determine. In the second case, no line
+    /// names the user, or the name or a group is not UTF-8.
     Unreadable,
 }
 

@@ -127,8 +127,8 @@ impl EndpointsSender {
 /// further such failure counts as an error.
 const RACES_MAX: u32 = 4;
 
-/// Maintains the slices of `service` while the sender of the endpoints exists. Reports the generation of the endpoints
-/// in the slices to `published`.
+/// Maintains the slices of `service` while the sender of the endpoints exists. Reports to `published` the generation
+/// (sequence number) of the endpoints that the slices contain.
 ///
 /// An empty list of endpoints leaves the slices unchanged. It means that this replica does not know which replicas are
 /// alive, or that the last live replica stops. A stopped replica may soon return at the same address.

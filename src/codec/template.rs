@@ -23,7 +23,8 @@ use std::cell::Cell;
 pub struct Template {
     encoding: Box<[u8]>,
     version: ResourceVersion,
-    /// Positions of the three values in the encoding; `None` if they cannot be replaced, such as without a `renewTime`.
+    /// Positions of the three values in the encoding; `None` if they cannot be replaced, for example because the Lease
+    /// has no `renewTime`.
     marks: Option<Marks>,
     format: Format,
     /// Result of the first `is_renewable` call in [`Template::match_body`]; `None` before this call.

@@ -73,7 +73,7 @@ enum Phase {
 /// Whether serving stopped while there was more to do, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopped {
-    /// There is nothing more to do until the peer acts.
+    /// There is nothing more to do before the next event or timer.
     No,
     /// The budget is used up; other connections come first.
     Budget,

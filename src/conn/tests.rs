@@ -34,7 +34,8 @@ struct World {
     service: Service,
     pool: Pool,
     now: Now,
-    /// Queue of the connection's long requests.
+    /// Queues of connections, as the event loop has them. The tests use only the queue of connections with a long
+    /// request: one whose processing takes long.
     queues: Queues,
     place: Place,
 }

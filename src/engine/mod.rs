@@ -204,8 +204,8 @@ pub enum EngineError {
         #[source]
         cause: io::Error,
     },
-    /// A commit is larger than the store allows. In etcd, another member may have carried out a copy of the commit
-    /// nevertheless.
+    /// A commit is larger than the store allows. The client of etcd may send copies of a commit to several members. So
+    /// another member may have carried out the commit, although one has refused it.
     #[error("{store} refuses a large commit: {cause}")]
     TooLarge {
         /// Name of the store.

@@ -94,14 +94,14 @@ const COPY_AFTER: Duration = Duration::from_millis(180);
 /// Pause after a request's first attempt. The pause doubles with each further attempt, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Minimum interval between warnings that etcd does not answer for different reasons.
+/// Minimum interval between two warnings that etcd does not answer, if their reasons differ.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 /// Maximum size of an answer, in bytes. The largest answers are a page of entries and a page of built-in Leases.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 impl ReasonLog {
-    /// Whether a warning with this reason is due; if so, records the reason. The first reason is due at once. A
-    /// different reason is due a minute after the last warning.
+    /// Whether a warning with this reason is due; if so, records the reason. The first reason is due at once. The
+    /// reason of the last warning is not due. Any other reason is due a minute after the last warning.
     fn is_due(&mut self, reason: &str, now: Instant) -> bool {
         let is_due = match &self.0 {
             Some((at, told)) => told != reason && now.duration_since(*at) >= TELL_EVERY,
@@ -308,7 +308,7 @@ impl Client {
         // Member and time of the last copy, until the member answers.
         let mut last: Option<(usize, Instant)> = None;
         let mut term = self.known.get().map_or(0, |known| known.raft_term);
-        // The last member that has answered the question for its leader and has a leader.
+        // The member that was the last to answer that it follows a leader; `None` if no member has.
         let mut alive = None;
         'members: loop {
             let member = self.current.get();
@@ -670,8 +670,8 @@ pub(super) mod tests {
         assert!(log.is_due("connection refused", after(660)));
     }
 
-    /// Goal: an unanswered request causes one warning, and none of a client whose caller logs each failure. Method: the
-    /// requests fail two seconds after the warning is due.
+    /// Goal: an unanswered request causes one warning, or none after [`Client::without_warnings`]. Method: no etcd
+    /// answers. The requests give up two seconds after the warning is due.
     #[test]
     fn an_unanswered_request_causes_one_warning() {
         let endpoints = vec!["http://127.0.0.1:1".to_owned()];

@@ -187,7 +187,8 @@ async fn do_commit(state: Rc<SharedState>, commit: Commit) {
     let (answer, revision) = match done {
         Ok(Done::Committed { revision, deleted }) => {
             state.entries.borrow_mut().forget(&deleted);
-            // An earlier attempt of the transaction may have deleted the last entry. The answer does not show this.
+            // An earlier attempt of the transaction may have deleted the last entry. The answer does not show this. So
+            // later transactions must not require that entry.
             state.entries.borrow_mut().release_last(&transaction.truncated);
             state.note_base(base);
             if transaction.entry.is_some() {
@@ -439,7 +440,7 @@ mod tests {
             assert!(lost.is_none(), "{lost:?} after {seconds} s");
         };
         look(10, 12, 0);
-        // The process was paused, so too few queries have run.
+        // The process was paused. So too few queries have run for the put of revision 12 to count as lost.
         look(10, 13, 60);
         for seconds in 61..64 {
             // The put of revision 12 was delivered meanwhile. The next put is new.

@@ -233,7 +233,7 @@ static LENGTHS: [LengthRow; CODE_BITS_MAX as usize + 1] = length_rows();
 /// All symbols, ordered by code length, then by code. 256 is EOS.
 static SYMBOLS: [u16; 257] = symbols_by_code();
 
-/// Only the code lengths of [`CODES`], so that [`encoded_len`] reads fewer cache lines.
+/// The code lengths [`BITS`] in memory. [`encoded_len`] reads fewer cache lines here than in [`CODES`].
 static CODE_BITS: [u8; 257] = BITS;
 
 #[expect(clippy::cast_possible_truncation, reason = "a symbol below 256; `try_from` is not const")]
@@ -303,7 +303,8 @@ const fn symbols_by_code() -> [u16; 257] {
 }
 
 /// The code of each octet, then of EOS, and its length in bits. The code is in the lowest bits. All codes of one length
-/// are consecutive numbers, in the order of their symbols. The first of them follows the last shorter code.
+/// are consecutive numbers, in the order of their symbols. The first of them is the last shorter code plus one, with
+/// zeros appended.
 const CODES: [(u32, u8); 257] = codes();
 
 const fn codes() -> [(u32, u8); 257] {

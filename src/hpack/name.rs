@@ -7,7 +7,7 @@
 pub struct NameId(u8);
 
 /// Defines the constants of the known names and [`NameId::of`]. The names are grouped by length, so that few names are
-/// compared. A name of the static table has the index of its first entry there as its id.
+/// compared. The id of a name in HPACK's static table is the index of the first entry with this name.
 macro_rules! known_names {
     ($($length:literal { $($id:literal $constant:ident $octets:literal,)* })*) => {
         impl NameId {

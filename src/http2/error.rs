@@ -184,7 +184,7 @@ pub enum Flood {
     IgnoredFrames,
     /// Streams that are opened and reset.
     Resets,
-    /// WINDOW_UPDATE.
+    /// WINDOW_UPDATE. This kind must stay the last one: `FloodGuard` derives the number of its buckets from it.
     WindowUpdates,
 }
 

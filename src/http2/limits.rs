@@ -56,7 +56,7 @@ pub struct FieldBlocks {
     pub list_octets_max: usize,
 }
 
-/// The field blocks of a peer that sends only its own requests. A longer block or list is an attack. The number of
+/// Limits for a peer that sends only its own requests. A longer block or list is an attack. The maximum number of
 /// frames is twice what the largest block needs in frames of full size.
 pub const FIELD_BLOCKS: FieldBlocks = FieldBlocks {
     served_octets_max: FIELD_LIST_BYTES_MAX,
@@ -65,8 +65,8 @@ pub const FIELD_BLOCKS: FieldBlocks = FieldBlocks {
     list_octets_max: 4 * FIELD_LIST_BYTES_MAX,
 };
 
-/// The field blocks of a front proxy. kube-apiserver adds a field for each group of the user. 3,000 groups with UUIDs
-/// as names take 240 KiB of the list, so more is served than for other peers. If a list is longer than our
+/// Limits for a front proxy. kube-apiserver adds a field for each group of the user. 3,000 groups with UUIDs as names
+/// take 240 KiB of the list, so more is served than for other peers. If a list is longer than our
 /// `SETTINGS_MAX_HEADER_LIST_SIZE`, Go's client does not send the request, and kube-apiserver answers 503.
 ///
 /// On a new connection, Go's client sends requests before it has read our settings, and so sends long heads too. If
@@ -84,8 +84,8 @@ pub const FIELD_BLOCKS_OF_FRONT_PROXY: FieldBlocks = FieldBlocks {
     list_octets_max: 16 << 20,
 };
 
-/// Number of streams reset by us whose ids are remembered. Frames on streams with lower ids than a forgotten stream
-/// are ignored, not errors.
+/// Number of streams reset by us whose ids are remembered. A closed stream whose id is below a forgotten one may have
+/// been reset too. So frames on it are ignored, and are no error.
 pub const RESET_MEMORY: usize = 32;
 
 /// How often a peer may do something that costs us more than it costs the peer.

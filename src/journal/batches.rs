@@ -1,5 +1,6 @@
 //! Changes in flight: the waiting changes, the batch that the worker makes durable in the store, and the batch that is
-//! being applied to the table. A change is settled when its outcome is known; it is then no longer in flight.
+//! being applied to the table. A change is settled when its outcome is known; it is then no longer in flight. A writer
+//! is a process that appends batches to the store, as entries. Its name is a number.
 //!
 //! ```text
 //!   queue_change ─► waiting ─► sent ─► applying ─► settled
@@ -352,7 +353,7 @@ impl Batches {
 
     /// Fails the changes of the sent batch, but not the waiting changes: the store refused only the sent batch.
     ///
-    /// The writer changes its name, as in [`Batches::fail`].
+    /// The writer changes its name, since an earlier attempt of the batch may still take effect ([`Batches::fail`]).
     pub(super) fn fail_sent(&mut self, failure: Failure, applied: &Applied) {
         self.settle_sent(applied, VecDeque::new(), || Outcome::Failed(failure));
     }

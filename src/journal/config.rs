@@ -27,8 +27,8 @@ pub struct Limits {
     pub format: u8,
     /// Maximum number of changes in a batch.
     pub batch_changes_max: usize,
-    /// Minimum number of changes that a batch needs to be held back, and that the batch before it must have had. A held
-    /// batch waits for the next changes of the clients of the batch before it.
+    /// Minimum number of changes in a batch that is held back, and in the batch before it. The held batch waits for the
+    /// next changes of the earlier batch's clients.
     pub gathered_changes_min: usize,
     /// Maximum time for which a batch of `gathered_changes_min` changes or more is held back, in ms.
     pub gather_ms_max: u64,
@@ -46,7 +46,7 @@ pub struct Limits {
     /// `journal_bytes_max`.
     pub snapshot_bytes_min: u64,
     /// Size of all entries above which the entries before the newest snapshot are deleted, in bytes. They are deleted
-    /// even if watches could still resume from their changes. After a restart, such a watch cannot resume.
+    /// even if watches could still resume from their changes. After a restart, no watch can resume from these changes.
     pub journal_bytes_max: u64,
     /// Maximum size of the store's pages in use, in bytes; `None` for [`QUOTA_SHARE`] percent of the store's quota.
     /// Above the maximum, the server refuses to create Leases.
@@ -70,11 +70,11 @@ pub struct Limits {
     /// shows that the table has every entry of the store.
     pub behind_ms_max: u64,
     /// Time over which the writers of a shared store spread their attempts to replace the manifest, in ms. A writer
-    /// that will take a snapshot first claims it in the manifest. So two writers rarely claim the same snapshot at
-    /// once.
+    /// that will take a snapshot first claims it in the manifest. Without the spread, several writers would often claim
+    /// the same snapshot at once.
     pub claim_spread_ms: u64,
-    /// Time after which another writer may take over the claim of a snapshot, if the snapshot's writer has not renewed
-    /// the claim, in ms.
+    /// Time since a writer claimed a snapshot, or last renewed the claim, after which another writer may take over the
+    /// claim, in ms.
     pub claim_ms_max: u64,
 }
 

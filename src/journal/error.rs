@@ -5,7 +5,8 @@ use super::wire::FormError;
 use crate::engine::EngineError;
 
 /// Returns the error for damage in `store`: `value` is missing, or its bytes are not those that were written. Intact
-/// bytes that contradict other values are damage too. For an unexpected event, `value` is `worker`.
+/// bytes that contradict other values are damage too. So is a command or an event that must not occur; `value` is then
+/// `worker`.
 #[cold]
 pub(super) fn damaged(store: &str, value: &str, what: &str) -> EngineError {
     EngineError::Damaged { place: format!("{store}: {value}"), what: what.to_owned() }

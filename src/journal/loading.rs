@@ -208,7 +208,8 @@ impl Loading {
         self.step = Step::Entries(Entries::default());
     }
 
-    /// Applies entries like [`Loading::advance`]. Returns whether no entry is left.
+    /// Applies entries until `budget` is used up, or until the worker must read the next entries. Returns whether no
+    /// entry is left.
     fn advance_entries(
         &mut self,
         port: &mut dyn Port,
@@ -301,7 +302,8 @@ impl Records {
         }
     }
 
-    /// Loads records like [`Loading::advance`]. Returns whether no record is left.
+    /// Loads records until `budget` is used up, or until the worker must read the next chunk. Returns whether no record
+    /// is left.
     fn advance(
         &mut self,
         port: &mut dyn Port,

@@ -16,10 +16,12 @@
 //! A snapshot is described by these numbers:
 //!
 //! ```text
-//!   number of the snapshot, version of the table, position of its last entry, chain (u64), number of chunks,
-//!   number of records, bytes of the chunks, wall clock when it was begun in microseconds, number of writers, for each
-//!   writer its name (u64) and the sequence and position of its last entry; since format 2 the position up to which
-//!   writers were forgotten, and the number of entries from the creation of the store up to the snapshot's last entry
+//!   number of the snapshot, version of the table, position of the last entry in the snapshot, chain (u64; a hash of
+//!   all applied entries up to this position and of their results), number of chunks, number of records (Leases),
+//!   bytes of the chunks, wall clock when the snapshot was begun in microseconds, number of remembered writers (module
+//!   `applied`), for each of them its name (u64) and the sequence and position of its last entry; since format 2 the
+//!   position of the last entry of the most recently forgotten writer, and the number of entries from the creation of
+//!   the store up to the snapshot's last entry
 //! ```
 //!
 //! Several writers may share a store. Before a writer takes a snapshot, it claims the snapshot's number in the

@@ -85,7 +85,7 @@ pub fn migrate(
     written.map_err(|error| match error {
         EngineError::Io { what, cause } => EngineError::Io { what: format!("{may_be}: {what}"), cause },
         // etcd executes the transaction that exceeds its quota, and then answers that it has no space (etcd
-        // `server/etcdserver/apply`, `quotaApplierV3`). A full disk has written nothing.
+        // `server/etcdserver/apply`, `quotaApplierV3`). So etcd may have the manifest. A full disk has written nothing.
         EngineError::NoSpace { store, cause } if to.config.is_shared => {
             EngineError::Io { what: format!("{may_be}: {store} has no space"), cause }
         }

@@ -177,7 +177,8 @@ struct Gathering {
 struct Held {
     /// Latest time at which the batch is sent, in ms.
     until_ms: u64,
-    /// Whether all tasks of upkeep wait for the batch. A piece of a snapshot or a deletion can then share its commit.
+    /// Whether the tasks of upkeep, such as a piece of a snapshot or a deletion, wait too. The next task can then share
+    /// the commit of the batch.
     holds_upkeep: bool,
 }
 
@@ -189,7 +190,7 @@ pub struct Advanced {
     /// Whether a change of any writer was applied.
     pub has_applied: bool,
     /// Whether a barrier was passed, or no barrier can be passed because the store is unreachable. In both cases, the
-    /// caller wakes the requests that wait for the barrier.
+    /// caller wakes the requests that wait for a barrier.
     pub has_ended_barriers: bool,
     /// Whether this call completed the loading of the table.
     pub has_loaded: bool,
@@ -391,9 +392,9 @@ impl Journal {
             Event::Overtaken => {
                 self.under_way = None;
                 // This commit had a manifest, but another writer has replaced the stored manifest first. If the store
-                // had no space, the commit was a test whether it has space again ([`Upkeep::probe`]). Until the port
-                // delivers the other writer's manifest, every further test fails in the same way. So the journal pauses
-                // before the next test.
+                // had no space, the commit may have been a test whether it has space again ([`Upkeep::probe`]). Until
+                // the port delivers the other writer's manifest, every further test fails in the same way. So the
+                // journal pauses before the next test.
                 let pause_until_ms = now_ms.saturating_add(self.config.limits.no_space_ms);
                 self.no_space_until_ms = self.no_space_until_ms.map(|_| pause_until_ms);
                 upkeep.on_overtaken(&self.config, now_ms);
@@ -569,8 +570,8 @@ impl Journal {
         self.barriers.passed()
     }
 
-    /// Whether the table is current: the query of the last passed barrier began recently. Always true in a store with
-    /// one writer.
+    /// Whether the table is current: a barrier has shown that the table has every entry that the store had
+    /// `behind_ms_max` ago. Always true in a store with one writer.
     #[must_use]
     pub fn is_current(&self, now_ms: u64) -> bool {
         let behind_ms_max = self.config.limits.behind_ms_max;
@@ -606,9 +607,10 @@ impl Journal {
         self.batches.reserved(namespace)
     }
 
-    /// Ends a turn of the event loop. Begins the query of a barrier that was asked for. If the worker has no commit,
-    /// sends it a batch of the waiting changes and at most one task of upkeep. A task is a piece of a snapshot, a new
-    /// manifest, or a deletion of unneeded values. The batch may be held back until it has more changes.
+    /// Ends a turn of the event loop. If a barrier was asked for, asks the store for its last entry, unless such a
+    /// query is running. If the worker has no commit, sends it a batch of the waiting changes and at most one task of
+    /// upkeep. A task is a piece of a snapshot, a new manifest, or a deletion of unneeded values. The batch may be held
+    /// back until it has more changes.
     pub fn end_turn(&mut self, table: &Table, now_ms: u64) {
         self.now_ms = now_ms;
         if self.config.is_shared && matches!(self.phase, Phase::Ready(_)) {

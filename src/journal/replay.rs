@@ -134,8 +134,8 @@ impl Expected {
     }
 }
 
-/// Decides whether the entry at `position` is applied, or else skipped. The decision depends only on the entry's header
-/// and the earlier entries, so every replica decides alike.
+/// Returns whether the entry at `position` must be applied; if not, the caller skips it. This depends only on the
+/// entry's header and the earlier entries, so every replica decides alike.
 ///
 /// # Errors
 /// [`EngineError`] if an earlier entry is missing, or if the writer's table differs from this table, which is at

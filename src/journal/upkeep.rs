@@ -47,8 +47,8 @@ pub(super) struct Upkeep {
     under_way: Option<Task>,
     /// Snapshot that this writer has claimed but not begun.
     claimed: Option<SnapshotId>,
-    /// Whether this writer deletes the entries that precede the base. False if another writer has put the base, and
-    /// therefore deletes them.
+    /// Whether this writer deletes the entries that precede the base. False if another writer has put the base since
+    /// this writer loaded the store: that other writer then deletes them.
     truncates: bool,
     /// Time at which this writer found that some writer must replace the manifest, in ms.
     wanted_ms: Option<u64>,
@@ -256,8 +256,8 @@ impl Upkeep {
         (now_ms.saturating_sub(since_ms) >= self.patience_ms).then_some(manifest)
     }
 
-    /// Returns the manifest that any writer may put now, if there is one. It names another base, or claims the next
-    /// snapshot for this writer.
+    /// Returns the manifest that this writer would put now, if one is due. The manifest names another base, or claims
+    /// the next snapshot for this writer. Other writers may put such a manifest too, so one of them may be first.
     fn wanted_manifest(&self, config: &Config, table: &Table, own_writer: u64, now_ms: u64) -> Option<Manifest> {
         if let Some(newer) = &self.manifest.newer {
             let is_forgotten = table.log().floor() >= newer.version;

@@ -59,7 +59,7 @@ impl<const N: usize> Histogram<N> {
     }
 }
 
-/// Converts microseconds to seconds. The result is exact for all durations that occur.
+/// Converts microseconds to seconds.
 pub(super) fn seconds(us: u64) -> f64 {
     std::time::Duration::from_micros(us).as_secs_f64()
 }

@@ -80,7 +80,7 @@ const OTHER_NAMESPACES: &str = "(others)";
 /// A count in progress.
 #[derive(Debug)]
 struct Pass {
-    /// Key of the next Lease to count.
+    /// Lower bound of the keys of the Leases that are not counted yet.
     start: String,
     leases: ByNamespace<HolderCounts>,
     /// Time of the next step, in ms.

@@ -65,7 +65,7 @@ pub struct Counts {
     pub connections_accepted: u64,
     /// Accepts that failed because descriptors or memory were exhausted.
     pub accept_errors: u64,
-    /// Connections of anonymous peers that were evicted.
+    /// Connections of anonymous peers that were closed at the connection limit, to accept other connections.
     pub connections_evicted: u64,
     /// TLS handshakes that succeeded.
     pub handshakes: u64,

@@ -1,5 +1,5 @@
 //! Metrics of requests by kind and status, with kube-apiserver's names and labels (apiserver `endpoints/metrics`). So
-//! dashboards and alerts for kube-apiserver work with this server.
+//! dashboards and alerts for kube-apiserver work with this server. A turn in this module is one pass of the event loop.
 
 use super::histogram::Histogram;
 use super::text::Exposition;

@@ -33,9 +33,10 @@ pub struct ListOptions {
     pub limit: i64,
     /// `continue` token of the page, not decoded yet; empty for the first page.
     pub continue_token: String,
-    /// Whether a watch begins with the existing Leases. [`ListOptions::parse`] sets this to `true` for a watch without
-    /// a `resourceVersion` or with `resourceVersion` 0. So `None` means that a watch begins with the changes after
-    /// `resource_version`; for a list it is always `None`.
+    /// Whether a watch begins with the existing Leases. [`ListOptions::parse`] sets this to `true` for a query with
+    /// `watch=true` whose `resourceVersion` is absent, empty or `0`. `None` means that a watch begins with the changes
+    /// after `resource_version`, or with the existing Leases if that is 0. It may be 0 in another spelling, such as
+    /// `00`, or if a path below `/watch/` has no `watch=true`. For a list the value is always `None`.
     pub send_initial_events: Option<bool>,
 }
 

@@ -4,9 +4,10 @@
 //! One user holds at most a quarter of the permits. Another quarter is reserved for the cluster's own users. So a
 //! single user cannot take the permits of everybody else, and many users together cannot stop the cluster's components.
 //!
-//! If a user finds no free permit, the server may revoke one whose response nobody reads. It considers the users with
-//! such unread responses. If the one with the most permits holds more than the requester, that user loses a permit: the
-//! one whose response was unread for longest. A slow response that makes progress keeps its permit.
+//! If a user finds no free permit, the server may revoke a permit whose response nobody reads. Among the users with
+//! such unread responses, it finds the user with the most permits. If this user holds more permits than the requester,
+//! this user loses the permit whose response was unread for longest. A slow response that makes progress keeps its
+//! permit.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -75,8 +76,8 @@ impl Permits {
         Self { pool: Rc::new(RefCell::new(pool)) }
     }
 
-    /// Takes a permit. Returns `None` if the requester holds its whole share, or if every permit that it may use is
-    /// taken.
+    /// Takes a permit. Returns `None` if the requester holds its whole share. Also returns `None` if every permit that
+    /// the requester may use is taken, and none may be revoked for it.
     #[must_use]
     pub(crate) fn take(&self, requester: Requester<'_>) -> Option<Permit> {
         let (slot, serial) = self.pool.borrow_mut().take(requester)?;

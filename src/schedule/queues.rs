@@ -30,9 +30,9 @@ pub(crate) struct Queues {
     with_jobs: Vec<Token>,
 }
 
-/// Number of turns of the event loop after which a long request is served, although other requests wait. If several
-/// connections have long requests, this number is divided by the number of these connections. Until then, each turn may
-/// serve hundreds of other requests.
+/// Number of turns of the event loop after which a long request is served, although other requests wait. Before that,
+/// each turn may serve hundreds of other requests. If several connections have long requests, this number is divided by
+/// the number of these connections.
 const LONG_TURNS_WAITED_MAX: usize = 16;
 /// Maximum number of connections that a turn examines to find the next long request.
 const LONG_EXAMINED_MAX: usize = 16;

@@ -347,7 +347,7 @@ impl Http1 {
 
     /// [Releases the memory](Job::check) of the job in progress in two cases: its deadline has passed, or the server
     /// has revoked its permit (the right to a long response). If the output has no room, the job counts as waiting for
-    /// the peer to read. Then the server may revoke the permit for another user.
+    /// the peer to read. Then the server may revoke the permit, and give it to another user.
     pub fn check_job(&mut self, now: Now, has_room: bool) {
         if let InProgress::Begun(job, _) | InProgress::Job(job, _) = &mut self.in_progress {
             job.check(now, !has_room);

@@ -223,7 +223,7 @@ impl Protocol {
 
     /// [Releases the memory](crate::api::job::Job::check) of each job in two cases: its deadline has passed, or the
     /// server has revoked its permit (the right to a long response). If the output has no room, the jobs count as
-    /// waiting for the peer to read. Then the server may revoke their permits for other users.
+    /// waiting for the peer to read. Then the server may revoke their permits, and give them to other users.
     pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         match self {
             Self::Undecided => {}
@@ -256,8 +256,8 @@ impl Protocol {
 /// Number of bytes that distinguish the preface from every method. The preface begins with `PRI `.
 const SNIFFED_BYTES: usize = 4;
 
-/// Returns the maximum length of a request body from this peer, in bytes. A peer without a certificate may only read
-/// health and version, so its limit is low.
+/// Returns the maximum length of a request body from this peer, in bytes. An anonymous peer has no certificate, or one
+/// that gives it no rights. It may only read health and version, so its limit is low.
 pub(super) fn body_bytes_max(credentials: &Credentials) -> usize {
     if credentials.is_anonymous() { ANONYMOUS_BODY_BYTES_MAX } else { BODY_BYTES_MAX }
 }

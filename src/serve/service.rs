@@ -50,7 +50,7 @@ pub struct Service {
     pub received_bytes: usize,
     /// Warning that a front proxy's connection has failed.
     front_proxy_warning: RareWarning,
-    /// The table's `resourceVersion` when a hand-over last woke waiting requests.
+    /// The table's `resourceVersion` when [`Service::hand_over`] last woke the requests that wait for any change.
     woken_at: ResourceVersion,
     /// Date for response heads.
     pub date: HttpDate,

@@ -16,8 +16,8 @@ pub struct Waiters {
     /// Connections that wait until another request's change of the same Lease is settled, by its ticket number.
     other: BTreeMap<u64, Group>,
     /// Connections with a request that waits for a barrier. Once the barrier is passed, the table has every entry that
-    /// the store had when the request asked. The key is the barrier's number and the connection. The value is the first
-    /// deadline of the connection's requests that wait for this barrier, in ms.
+    /// the store had when the request asked for the barrier. The key is the barrier's number and the connection. The
+    /// value is the first deadline of the connection's requests that wait for this barrier, in ms.
     barriers: BTreeMap<(u64, Token), u64>,
     /// Connections with a request that waits until the table has reached a `resourceVersion`.
     versions: Versions,
@@ -57,7 +57,8 @@ impl Waiters {
         }
     }
 
-    /// Wakes the connections whose requests wait for changes with a ticket of at most `settled`.
+    /// Wakes the connections whose requests wait for changes with a ticket of at most `settled`, and those whose
+    /// requests wait until any Lease or Namespace changes.
     pub fn wake_settled(&mut self, settled: u64, mut wake: impl FnMut(Token)) {
         while let Some((_, waiter)) = self.own.pop_front_if(|(number, _)| *number <= settled) {
             wake(waiter.connection);

@@ -22,8 +22,9 @@ pub(super) struct Connections {
     generation: u32,
     /// Connections of anonymous peers, oldest first. Some may be closed or no longer anonymous.
     anonymous: VecDeque<Token>,
-    /// Earliest time at which the certificate of a peer expires, among the connections that have run since
-    /// [`Connections::take_expiry`] forgot the last such time. Some may be closed.
+    /// Earliest noted time at which a peer's certificate expires; `None` if no time is noted. [`Connections::recheck`]
+    /// notes the time when a connection runs. [`Connections::take_expiry`] forgets the time once it has passed. The
+    /// connection may be closed by then.
     first_expiry: Option<Time>,
 }
 
@@ -35,8 +36,10 @@ pub(super) struct ConnEntry {
     pub(super) armed_ms: u64,
     /// Place in the queues of the event loop.
     pub(super) place: Place,
-    /// Whether the connection is slow, as [`Pace::take_slow`](crate::schedule::Pace::take_slow) found when the
-    /// connection last sent a request or many bytes.
+    /// Whether the connection is slow. When it last sent requests, these alone took a turn's whole time for requests.
+    /// Or an anonymous peer sent many bytes on it without a request.
+    /// [`Pace::take_slow`](crate::schedule::Pace::take_slow) finds this out. A front proxy's connection never counts as
+    /// slow.
     pub(super) is_slow: bool,
     /// Bytes waiting to be sent on this connection, when last counted.
     queued_bytes: usize,
@@ -91,7 +94,8 @@ impl Connections {
         self.first_expiry = self.first_expiry.into_iter().chain(until).min();
     }
 
-    /// Returns the time at which the certificate of a peer may next expire, in ms; `None` if no expiry is noted.
+    /// Returns the time by the monotonic clock at which the certificate of a peer may next expire, in ms. Returns
+    /// `None` if no expiry is noted.
     pub(super) fn expiry_ms(&self, now: Now) -> Option<u64> {
         let left_seconds = self.first_expiry?.0.saturating_sub(now.wall.0).max(0).unsigned_abs();
         Some(now.ms.saturating_add(left_seconds.saturating_mul(1_000)))

@@ -635,7 +635,8 @@ impl Server {
         if self.has_due_timer(now.ms) {
             return Some(Duration::ZERO);
         }
-        // At the connection limit, a connection may wait in the kernel for the expiry of another peer's certificate.
+        // At the connection limit, a new connection waits in the kernel. Once a peer's certificate has expired, the
+        // server can evict that peer in favour of the new connection. So the poll must end at the next expiry.
         let is_full = self.open_connections() >= self.max_connections;
         let expiry_ms = if is_full { self.conns.expiry_ms(now) } else { None };
         let connection_ms = self.timers.peek().map(|Reverse((due_ms, _))| *due_ms);

@@ -45,7 +45,8 @@ pub struct Config {
     /// rights. That peer first gets some time to show a certificate. During this time, and if all peers have rights,
     /// new connections wait in the listen queue.
     pub max_connections: usize,
-    /// Maximum number of events in the event log. A resumed watch starts with events of this log.
+    /// Maximum number of events in the event log, the log of the last changes. A resumed watch starts with events of
+    /// this log.
     pub watch_window_events: usize,
     /// Maximum memory of the events in the event log, in bytes.
     pub watch_window_bytes: usize,
@@ -61,14 +62,15 @@ pub struct Config {
     /// this if clients will continue with another storage.
     pub stop_expires_watches: bool,
     /// Longest time for which a missing lock is reserved for its former holder, in seconds; 0 reserves no lock. A lock
-    /// is a Lease that has a holder and is not a node's Lease. After a switch to this server, the table may not have it
-    /// yet. The time counts from the first request for any lock.
+    /// is a Lease that has a holder and is not a node's Lease. After a switch to this server, the table may lack a lock
+    /// that a client still holds. The time counts from the first request for any lock.
     pub reclaim_seconds: u32,
     /// Feature gates.
     pub features: FeatureGates,
     /// Resources of the cluster that this server watches. `/metrics` shows the time of the last response about each.
     pub followed: Vec<Followed>,
-    /// Receives the addresses of the replicas, if this server publishes them for the Service.
+    /// Sender of the replicas' addresses to the thread that publishes them for the Service; `None` if this server does
+    /// not publish them.
     pub endpoints: Option<EndpointsSender>,
 }
 

@@ -51,8 +51,8 @@ impl Server {
         }
     }
 
-    /// Frees the memory of long responses that are past their deadline, or whose permit was revoked for another user.
-    /// Notes which long responses the peer does not read, so that their permits may be revoked.
+    /// Frees the memory of long responses that are past their deadline, or whose permit the server has revoked and
+    /// given to another user. Notes which long responses the peer does not read, so that their permits may be revoked.
     pub(super) fn check_jobs(&mut self, now: Now) {
         if now.ms >= self.jobs_check_ms {
             self.jobs_check_ms = now.ms + JOBS_CHECK_MS;

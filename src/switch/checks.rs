@@ -102,9 +102,9 @@ fn duration_of_lock(lease: &Lease) -> Option<(i32, &str, &str)> {
     Some((spec.lease_duration_seconds?, namespace, name))
 }
 
-/// Waits until the replicas have copies of the Leases that each kube-apiserver serves, for `limit` at most. By its flag
-/// `--etcd-servers-overrides`, kube-apiserver may store Leases in another etcd than other objects. Then the replicas
-/// have copied no Leases, or outdated ones.
+/// Waits until the replicas have copies of the Leases that each kube-apiserver serves. The wait takes at most `limit`
+/// for each kube-apiserver. By its flag `--etcd-servers-overrides`, kube-apiserver may store Leases in another etcd
+/// than the one from which the replicas copy. Then the replicas have copied no Leases, or outdated ones.
 ///
 /// # Errors
 /// If the replicas lack a Lease, or have an older state of it. Also if a kube-apiserver or all replicas do not respond.

@@ -1,4 +1,5 @@
-//! HTTP clients for the servers that take part in a switch of the Leases: kube-apiservers and replicas.
+//! HTTP clients for the servers that take part in a hand-over, the move of the Leases from or to kube-apiserver's own
+//! storage. These servers are the kube-apiservers, and the replicas of this server.
 
 use super::checks::parse_date;
 use super::lease::Lease;

@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 /// Maximum time of the wait. A live replica renews its identity Lease each second. The other replicas delete the
-/// identity Lease of a dead replica after 6 to 7 s. Also the maximum time until a starting replica has read its store.
+/// identity Lease of a dead replica after 6 to 7 s. Also the maximum time for which the command waits until a starting
+/// replica has read its store.
 pub(super) const LIVE_MAX: Duration = Duration::from_secs(10);
 
 /// The identity Leases as they were when the wait began: the `renewTime` of each, by its name.
@@ -88,11 +89,12 @@ async fn await_renewals(clients: &Clients, report: &mut Report<'_>) -> Result<()
     }
 }
 
-/// Describes the replicas whose identity Leases do not confirm the request for a phase with the id `asked`. Returns
-/// `None` if every replica confirms the request, or if no replica responds.
+/// Describes the replicas that have not confirmed the command's request with the id `asked`. A replica confirms a
+/// request by writing the request's id to its own identity Lease. Returns `None` if every replica has confirmed the
+/// request, or if no replica responds.
 pub(super) async fn unconfirmed(clients: &Clients, asked: &str) -> Option<String> {
     // Any known state of these Leases suffices. During a copy, a list of the newest state waits for the replica that
-    // copies, and this replica may not work.
+    // copies, which may hang.
     let leases = listed(clients, ListParams::default().match_any()).await.ok()?;
     let is_unconfirmed = |lease: &&Lease| lease.annotations().get(ASKED).map(String::as_str) != Some(asked);
     let replica = |lease: &Lease| {

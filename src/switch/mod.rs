@@ -51,8 +51,8 @@ const IN_FLIGHT_MAX: Duration = Duration::from_millis(250);
 /// `resourceVersion` of this server would get no event.
 const WATCH_MAX: Duration = Duration::from_secs(1);
 /// Maximum time that a takeover waits for the kube-apiservers to switch, while clients can only renew. Also the maximum
-/// time that a rollback, or the undo of a failed takeover, waits for the replicas. In this time, the replicas stop
-/// writes and write the Leases back, and clients cannot write.
+/// time that a rollback, or the undo of a failed takeover, waits for the replicas to stop writes and to write the
+/// Leases back. During that wait, clients cannot write.
 const SWITCH_MAX: Duration = Duration::from_secs(3);
 /// Maximum time that the command waits for the replicas to copy all Leases. During this time, clients can read and
 /// write built-in Leases. A rollback, or the undo of a failed takeover, waits as long for the kube-apiservers to switch
@@ -104,7 +104,7 @@ fn failed(what: &str, why: impl fmt::Display) -> SwitchError {
 /// Switches the Leases of the cluster from kube-apiserver to this server. Calls `say` with a line for each step.
 ///
 /// # Errors
-/// [`SwitchError`] describes the state of the cluster.
+/// If the switch, or a check before it, fails. The error has the reason.
 pub fn takeover(args: &TakeoverArgs, say: &mut dyn FnMut(&str)) -> Result<(), SwitchError> {
     block_on(takeover::run(args, &mut Report::new(say)))
 }
@@ -112,7 +112,7 @@ pub fn takeover(args: &TakeoverArgs, say: &mut dyn FnMut(&str)) -> Result<(), Sw
 /// Switches the Leases of the cluster back to kube-apiserver. Calls `say` with a line for each step.
 ///
 /// # Errors
-/// [`SwitchError`] describes the state of the cluster.
+/// If the switch, or a check before it, fails. The error has the reason.
 pub fn rollback(args: &RollbackArgs, say: &mut dyn FnMut(&str)) -> Result<(), SwitchError> {
     block_on(rollback::run(args, &mut Report::new(say)))
 }

@@ -49,8 +49,9 @@ pub(super) const FIELD_MANAGER: &str = "coordination-apiserver-rollback";
 const MARGIN: Duration = Duration::from_secs(5);
 /// Maximum time that the command waits for the kube-apiservers to enforce a policy.
 pub(super) const ENFORCED_MAX: Duration = Duration::from_secs(10);
-/// Time from the creation of the shield to its end. kube-controller-manager sees no renewals of nodes until its old
-/// watch of built-in Leases ends. A watch of client-go ends within 10 minutes, so the shield lasts longer.
+/// Time from the creation of the shield to its end. After a takeover, kube-controller-manager sees no renewals of nodes
+/// until its old watch of built-in Leases ends. A watch of client-go ends within 10 minutes, so the shield lasts
+/// longer.
 const SHIELD_TIME: SignedDuration = SignedDuration::from_mins(11);
 /// Time for each node to renew its Lease in built-in storage. A kubelet renews every 10 s.
 const NODES_RENEWED: Duration = Duration::from_secs(15);

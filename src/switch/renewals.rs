@@ -1,10 +1,10 @@
 //! The admission policy for the first renewals after a rollback (Kubernetes documentation, "Mutating Admission
 //! Policy").
 //!
-//! After a rollback or an undo, clients still have Leases with a `resourceVersion` of this server. kube-apiserver would
-//! answer 409 to an update that names this `resourceVersion`. The policy replaces it with the `resourceVersion` of the
-//! built-in Lease. It does so only in renewals, which change nothing but the `renewTime` of a Lease. So no update
-//! overwrites a change of another client, and no client acquires a lock by an outdated Lease.
+//! After a rollback, or the undo of a takeover, clients still have Leases with a `resourceVersion` of this server.
+//! kube-apiserver would answer 409 to an update that names this `resourceVersion`. The policy replaces it with the
+//! `resourceVersion` of the built-in Lease. It does so only in renewals, which change nothing but the `renewTime` of a
+//! Lease. So no update overwrites a change of another client, and no client acquires a lock by an outdated Lease.
 //!
 //! The expression of a policy cannot read the clock. So it compares the end of the policy with the `renewTime` in the
 //! request. After its end, the policy has no effect. The next takeover deletes the policy before it copies Leases.

@@ -145,8 +145,8 @@ pub(super) async fn give_up_takeover(
 }
 
 /// Ends what an earlier command has left incomplete while the APIService is local: cancels a takeover, or ends a
-/// rollback without etcd. Such a rollback can no longer be completed, since the cluster has lost its policy. In a dry
-/// run, changes nothing.
+/// rollback without etcd. Such a rollback can no longer be completed: the cluster has lost the admission policy of the
+/// rollback, so clients may have written built-in Leases. In a dry run, changes nothing.
 ///
 /// # Errors
 /// [`TOO_LATE`] for an incomplete rollback. Also if another command is at work, if no replica answers, or if only a

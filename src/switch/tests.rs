@@ -212,8 +212,9 @@ fn a_command_that_loses_its_claim_after_a_conflict_does_not_replace_the_api_serv
     assert_eq!(writes.load(Ordering::SeqCst), 1, "the APIService of the other command stays");
 }
 
-/// Goal: a command does not send a complete takeover back to its last import, in which built-in storage wins. Method:
-/// the takeover of a killed command becomes complete after the start of the next command.
+/// Goal: a command does not repeat the last import of a complete takeover. The import would replace newer Leases of the
+/// replicas by built-in ones. Method: the takeover of a killed command becomes complete after the start of the next
+/// command.
 #[test]
 fn a_takeover_that_has_become_complete_requests_no_phase() {
     let wanted = read(WANTED).expect("an APIService");
@@ -332,7 +333,7 @@ fn a_rollback_that_has_lost_its_policy_is_too_late() {
         let counted = Arc::clone(&writes);
         let replica = serve(move |request| {
             counted.fetch_add(usize::from(request.starts_with("PUT")), Ordering::SeqCst);
-            Some((200, json!({"metadata": {"uid": "u", "annotations": {PHASE: "hold", STEP: step}}})))
+            Some((200, json!({"metadata": {"uid": "u", "annotations": {PHASE: phase, STEP: step}}})))
         });
         let mut say = |_: &str| {};
         let mut report = Report::new(&mut say);

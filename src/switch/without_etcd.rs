@@ -61,7 +61,7 @@ const WRITE_TIME: Duration = Duration::from_secs(5);
 /// kube-controller-manager from marking nodes as not ready.
 ///
 /// # Errors
-/// [`SwitchError`] describes the state of the cluster.
+/// If the takeover cannot begin, or fails. The error has the reason.
 pub(super) async fn take_over(
     clients: &Clients,
     wanted: &APIService,
@@ -141,7 +141,8 @@ pub(super) async fn check_no_rollback(
     before: &Handover,
     is_registered: bool,
 ) -> Result<(), SwitchError> {
-    // A rollback that has failed in `hold` beside a local APIService may leave the phase `serve`.
+    // A rollback may have failed since no replica accepted the phase `hold`, when the APIService was already local.
+    // Then the phase is still `serve`.
     let is_held = before.phase == Some(Phase::Hold) && !before.is_given_back();
     let may_be_unheld = before.is_serving() && !is_registered;
     if !is_held && !may_be_unheld {
@@ -253,7 +254,7 @@ async fn give_up(clients: &Clients, claim: &mut Claim) -> Result<(), SwitchError
 /// Moves the Leases from this server back to built-in storage.
 ///
 /// # Errors
-/// [`SwitchError`] describes the state of the cluster.
+/// If the rollback cannot begin, or fails. The error has the reason.
 pub(super) async fn roll_back(
     args: &RollbackArgs,
     cluster: Cluster,
@@ -286,9 +287,10 @@ pub(super) async fn roll_back(
     if names_service(&clients.api_service().await?) != is_registered {
         return Err(SwitchError("another command is at work: try again".to_owned()));
     }
-    // A rollback deletes its policy at its end. So beside a local APIService, the policy shows an incomplete rollback.
+    // A rollback deletes its policy at its end. So if the APIService is local and this policy exists, a rollback is
+    // incomplete.
     let is_incomplete = !is_registered && found.as_ref().is_some_and(|found| found.is_of_rollback);
-    // The earlier rollback may have failed in `hold`, since no replica accepted the phase, although the APIService was
+    // The earlier rollback may have failed since no replica accepted the phase `hold`, when the APIService was already
     // local. While its policy lasts, built-in storage is outdated, and this command can still write the Leases.
     let is_unheld = is_incomplete && seen.is_serving();
     match seen.phase {
@@ -361,8 +363,8 @@ pub(super) async fn roll_back(
         Err(why) => return Err(failed(RUN_AGAIN, why)),
     };
     if !is_registered {
-        // This command relied on the earlier policy until now. Somebody may have deleted that policy. Or it may have
-        // ended while this command waited for a replica.
+        // Until now, only the policy of the earlier rollback kept clients from writing built-in Leases. Somebody may
+        // have deleted that policy. Or it may have ended while this command waited for a replica.
         let had_effect = match &found {
             Some(found) if policy.is_replacement => {
                 let lasts = found.lasts(clients.cluster(), Duration::ZERO).await;
@@ -442,7 +444,7 @@ const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
 fn belief(leases: &[Lease]) -> Duration {
     let [least, most] = BELIEF;
     // Nobody else acquires the Lease of a node, of a kube-apiserver or of a replica of this server. So these Leases are
-    // no locks. The Leases of kube-apiservers and replicas have the same label.
+    // no locks. The Leases of kube-apiservers and replicas have the same label, with different values.
     let is_lock = |lease: &&Lease| {
         lease.metadata.namespace.as_deref() != Some(NODE_LEASE_NAMESPACE) && !lease.labels().contains_key(LABEL.0)
     };
@@ -464,7 +466,8 @@ pub(super) async fn end_late(clients: &Clients, claim: &mut Claim, report: &mut 
     Err(SwitchError(TOO_LATE.to_owned()))
 }
 
-/// Deletes the policies that a complete or an outdated switch has left behind.
+/// Deletes the policies of an earlier switch that nobody needs any more, and reports that kube-apiserver has the
+/// Leases.
 async fn finish(clients: &Clients, found: Option<Found>, report: &mut Report<'_>) -> Result<(), SwitchError> {
     if let Some(found) = found {
         found.remove(clients.cluster()).await?;

@@ -118,17 +118,16 @@ impl Table {
         self.discard.len() + self.history.released_len()
     }
 
-    /// Frees up to `states_max` states in the discard queue. Also re-examines up to `states_max` lost states, which a
-    /// change has replaced or removed, and which the history kept for ended snapshots. Frees those that no other
-    /// snapshot needs.
+    /// Frees up to `states_max` states in the discard queue. Also re-examines up to `states_max` old states of Leases
+    /// that the history kept for snapshots, and whose snapshots have ended. Frees those that no other snapshot needs.
     pub fn discard_step(&self, states_max: usize) {
         self.discard.step(states_max);
         self.history.step(states_max);
     }
 
-    /// Frees up to `states_max` Leases, as many events, and as many states as [`Table::discard_step`]. Returns whether
-    /// nothing is left. After the first call, the table may only be freed and dropped, since the hash index still
-    /// refers to the freed Leases.
+    /// Frees a part of a table that is no longer used: up to `states_max` Leases, as many events, and as many states as
+    /// [`Table::discard_step`]. Returns whether nothing is left. After the first call, the table may only be freed and
+    /// dropped, since the hash index still refers to the freed Leases.
     pub(crate) fn free_step(&mut self, states_max: usize) -> bool {
         for _ in 0..states_max {
             self.log.drop_oldest();
@@ -176,9 +175,9 @@ impl Table {
         self.usage.metered()
     }
 
-    /// If running lists may still hold too many bytes of long Leases that the table has replaced or deleted,
-    /// re-examines these Leases. Those that are no longer in memory no longer count towards the limit. Stops when
-    /// [`OUTLIVED_SWEPT_AT_ONCE`] of them in a row are all still in memory.
+    /// Re-examines the long Leases (above [`METERED_BYTES_MIN`] bytes of memory) that the table has replaced or
+    /// deleted, while running lists may still hold too many bytes of them. A Lease that is no longer in memory no
+    /// longer counts. Also stops when [`OUTLIVED_SWEPT_AT_ONCE`] of these Leases in a row are all still in memory.
     pub fn sweep_outlived(&mut self) {
         while self.has_too_much_outlived() && self.outlived.sweep(OUTLIVED_SWEPT_AT_ONCE) {}
     }
@@ -391,8 +390,8 @@ impl Table {
         after
     }
 
-    /// Passes the state before a change to the history and the copies, which store this state if needed. Appends the
-    /// event.
+    /// Passes the state before a change to the history, which keeps states for snapshots, and to the running copies.
+    /// They store this state if they need it. Appends the event.
     fn end_change(&mut self, before: Option<Object>, after: &Object, deleted: bool) {
         self.history.on_change(after.key(), before.as_ref(), after.version);
         self.copies.on_change(before.as_ref());

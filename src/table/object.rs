@@ -193,8 +193,9 @@ impl Object {
         self.base.number
     }
 
-    /// Returns the Lease in this state. The `resourceVersion` field of the Lease is not the version in the table. If
-    /// the Lease was renewed, the call clones it. To read values that no renewal changes, use [`Object::unrenewed`].
+    /// Returns the Lease in this state. Its `resourceVersion` field is not the version in the table, but that in
+    /// kube-apiserver's built-in storage, or empty. If the Lease was renewed, the call clones it. To read values that
+    /// no renewal changes, use [`Object::unrenewed`].
     #[must_use]
     pub fn lease(&self) -> Cow<'_, Lease> {
         let Some(times) = self.renewed else { return Cow::Borrowed(&self.base.lease) };
@@ -207,14 +208,16 @@ impl Object {
         Cow::Owned(lease)
     }
 
-    /// Returns the Lease of the base. Its `renewTime` and its times in `managedFields` may be older than those of this
-    /// state.
+    /// Returns the Lease without its renewals: its `renewTime`, the last time in its `managedFields` and its
+    /// `resourceVersion` may be outdated. [`Object::renew_time`], [`Object::managed_time`] and
+    /// [`Object::built_in_version`] return these values in this state.
     #[must_use]
     pub fn unrenewed(&self) -> &Lease {
         &self.base.lease
     }
 
-    /// Returns the metadata of the base. Its times in `managedFields` may be older than those of this state.
+    /// Returns the metadata without the Lease's renewals: the last time in `managedFields` and the `resourceVersion`
+    /// may be outdated. [`Object::managed_time`] and [`Object::built_in_version`] return these values in this state.
     #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
         &self.base.lease.metadata
@@ -414,7 +417,8 @@ mod tests {
         assert_eq!(keys[0].parts(), ("a-b", "x"));
     }
 
-    /// Goal: the event log never exceeds its memory bound, whatever the texts are and whenever they are encoded.
+    /// Goal: the estimate covers a state's text and encoding, whatever the text is, before and after the encoding is
+    /// made. The event log limits its memory by this estimate.
     #[test]
     fn the_memory_of_a_state_covers_its_text_and_encoding() {
         const TEXT_BYTES: usize = 100_000;

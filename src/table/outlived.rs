@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 /// in memory.
 #[derive(Debug, Default)]
 pub(super) struct Outlived {
-    /// Traces, each with the estimated memory of its Lease in bytes. A check of a trace drops it if its Lease is no
-    /// longer in memory. Otherwise the trace moves to the back.
+    /// Traces, each with the estimated memory of its Lease in bytes. A check drops a trace whose Lease is no longer in
+    /// memory, and moves any other trace to the back.
     traces: VecDeque<(Trace, usize)>,
     /// Sum of the bytes in `traces`.
     bytes: usize,

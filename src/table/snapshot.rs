@@ -108,8 +108,8 @@ pub struct Snapshot {
     /// Number of Leases added to the range, and removed from it, after `version` and before the snapshot was made.
     added: usize,
     removed: usize,
-    /// Number of Leases of the range at `version` that are not read yet. Valid once the snapshot has caught up. `None`
-    /// if the snapshot began within the range and the caller gave no number.
+    /// Number of Leases of the range at `version` that are not read yet. Not valid before [`Snapshot::catch_up`] is
+    /// complete. `None` if the snapshot began within the range and the caller gave no number.
     remaining: Option<usize>,
     /// Number of Leases of the range when the snapshot was made.
     initial_count: usize,
@@ -357,7 +357,8 @@ fn count(table: &Table, range: &Range) -> usize {
     }
 }
 
-/// Merges two sequences that are ordered by key. An item of `upper` hides the item of `lower` with the same key.
+/// Merges two sequences that are ordered by key. If both have a key, the state in `upper` counts. Only if `upper` does
+/// not know the state, the state in `lower` counts.
 struct Layered<L: Iterator, U: Iterator> {
     lower: Peekable<L>,
     upper: Peekable<U>,

@@ -5,8 +5,8 @@
 //! does not count. So nodes can join and renew, however much memory the other namespaces hold.
 //!
 //! One namespace may hold at most half of the quota that the other namespaces leave free. So when a namespace reaches
-//! its limit, the same amount of quota is still free for other namespaces. A namespace with few Leases always has space
-//! for more.
+//! its limit, the same amount of quota is still free for other namespaces. Even if a few namespaces have reached their
+//! limits, a namespace with few Leases has space for more.
 
 use crate::lease::Lease;
 use crate::limits::METERED_BYTES_MIN;

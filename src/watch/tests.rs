@@ -100,8 +100,8 @@ impl World {
         Client { key, range, selector, after, seen: Vec::new(), expired: false }
     }
 
-    /// Fills some of the dirty watchers, or all of them if `everybody` is true. The connections of the other watchers
-    /// have no room now.
+    /// Fills some of the dirty watchers (those that may have something to send), or all of them if `everybody` is true.
+    /// The connections of the other watchers have no room now.
     fn fan_out(&mut self, clients: &mut [Client], everybody: bool) {
         let marks_max = if everybody { usize::MAX } else { self.rng.usize(1..8) };
         self.watchers.notify(&self.table, marks_max);
@@ -356,7 +356,8 @@ fn many_shards_of_a_ring_cost_hardly_more_than_one_watcher() {
 }
 
 /// Goal: a selector with thousands of terms does not make a step of a watcher longer, however the watcher learns of
-/// changes. Method: count the looks of each fill, and check that the events need several fills.
+/// changes. Method: count the looks of each fill (examined Leases and events, weighted by the selector's cost), and
+/// check that the events need several fills.
 #[test]
 fn a_long_selector_makes_a_fill_examine_fewer_leases() {
     let labels = (0..3000).map(|number| format!("!k{number}")).collect::<Vec<_>>().join(",");

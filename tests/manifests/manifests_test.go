@@ -314,7 +314,7 @@ func set(values []string) (arguments []string) {
 	return arguments
 }
 
-// run runs helm. It returns its standard output, and after a failure also its standard error.
+// run runs helm. It returns helm's standard output, and after a failure also helm's standard error.
 func run(arguments ...string) (string, error) {
 	command := exec.Command(os.Args[0], arguments...)
 	command.Env = append(os.Environ(), asHelm+"=1", "KUBECONFIG=/dev/null")

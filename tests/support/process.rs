@@ -43,7 +43,7 @@ impl Process {
         process
     }
 
-    /// Starts the server as [`Process::start_under`] does, without waiting for it.
+    /// Starts the server as [`Process::start_under`] does, but does not wait until the server answers.
     pub(crate) fn spawn(wrapper: &[OsString], flags: &[&str], files_max: u32) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let (insecure, secure) = (free_port(), free_port());

@@ -68,7 +68,7 @@ impl TestServer {
         let thread = thread::Builder::new().name("server".to_owned()).spawn(move || {
             let mut server = Server::bind(config).map_err(|error| io::Error::other(error.to_string()))?;
             // This call lets the server work in the phases of a rollback without etcd. A takeover would also need the
-            // thread that follows built-in Leases.
+            // thread that follows the Leases in kube-apiserver's own storage.
             let _requests = server.follow_built_in();
             server.load().map_err(io::Error::other)?;
             let addresses = (server.insecure_addr(), server.secure_addr());

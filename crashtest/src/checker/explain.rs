@@ -2,8 +2,8 @@
 
 use crate::history::{Action, Nanos, Op, Outcome, Seen};
 
-/// Formats a time as seconds since the start of the run. `Nanos::MAX` is the end of an operation with an unknown
-/// outcome, if no time is known after which the request can no longer take effect.
+/// Formats a time as seconds since the start of the run. `Nanos::MAX` is the end of an operation whose request may take
+/// effect at any later time.
 pub(super) fn at(time: Nanos) -> String {
     if time == Nanos::MAX {
         return "later".to_owned();

@@ -25,7 +25,7 @@ pub(super) enum Role<'c> {
 }
 
 impl Connections {
-    /// Creates the slots of all connections. No connection is open yet.
+    /// Creates all connections, none of them open.
     pub(super) fn new(args: &BenchArgs) -> Self {
         let per_lane = args.watch_streams() as usize;
         let first_name = if args.other_names { args.leases } else { 0 };
@@ -51,7 +51,7 @@ impl Connections {
         }
     }
 
-    /// Returns the slot of the connection with this number.
+    /// Returns the connection with this number, open or not; `None` if the bench has no such connection.
     pub(super) fn link(&mut self, index: usize) -> Option<&mut dyn Connect> {
         Some(match self.role(index)? {
             Role::Lane(lane) => &mut lane.link,

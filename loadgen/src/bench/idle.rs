@@ -7,20 +7,20 @@ use crate::link::Link;
 #[derive(Debug)]
 pub(super) struct Idle {
     links: Vec<Link<()>>,
-    /// Number of connections that were opened. Their slots come first in `links`.
+    /// Number of connections that were opened. They are the first connections in `links`.
     begun: usize,
     /// Places in `links` of opened connections that were not ready at the last check.
     pending: Vec<usize>,
 }
 
 impl Idle {
-    /// Creates the slots of `len` connections, none of them open.
+    /// Creates `len` connections, none of them open.
     pub(super) fn new(len: u32) -> Self {
         let links = std::iter::repeat_with(|| Link::new(Bodies::Whole, 1)).take(len as usize).collect();
         Self { links, begun: 0, pending: Vec::new() }
     }
 
-    /// Returns the slot at this place in `links`.
+    /// Returns the connection at this place in `links`, open or not.
     pub(super) fn link(&mut self, place: usize) -> Option<&mut Link<()>> {
         self.links.get_mut(place)
     }

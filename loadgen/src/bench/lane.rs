@@ -47,8 +47,8 @@ pub(super) enum Ask {
 pub(super) struct Notes {
     /// Requests that must be sent before all others: index of the Lease, and kind of request.
     pub(super) follow: Vec<(u32, Ask)>,
-    /// Whether the server lacked the last Lease that this lane prepared. If so, the lane creates the next Lease
-    /// without a GET first.
+    /// Whether the server lacked the last Lease that this lane prepared, that is, found or created. If so, the lane
+    /// creates the next Lease without a GET first.
     pub(super) is_fresh: bool,
     /// End of the last piece of a list. The start of an object may continue in the next piece, so the count of objects
     /// needs this end. A connection has one list in flight at most.

@@ -583,7 +583,7 @@ mod tests {
         (slow.count, slow.ms) = (20, Some([2.0, 3.0, 4.0, 5.0, 7.0]));
         let page = page_of(&recorder, spans, 1_200.0);
         assert!(page.contains("<title>1 s: 20 renewals, p50 2.00 ms, p99 4.00 ms, max 7.00 ms</title>"), "{page}");
-        // A rate of 20 on an axis from 0 to 100 is at 800 thousandths from the top.
+        // On an axis from 0 to 100, a rate of 20 is 800 thousandths of the plot's height below the top.
         let (_, rates) = page.split_once("Operations per second").expect("a plot of rates");
         assert!(rates.contains(r#"d="M0.0 800.0L"#), "{page}");
     }

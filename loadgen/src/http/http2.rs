@@ -254,8 +254,8 @@ impl<T: Copy> Http2<T> {
         }
     }
 
-    /// Handles GOAWAY (RFC 9113 §6.8). The server has not processed the streams above `last`, so their requests are
-    /// sent on another connection. The other streams end on this connection.
+    /// Handles GOAWAY (RFC 9113 §6.8). The server has not processed the streams above `last`, so the caller may send
+    /// their requests on another connection. The other streams end on this connection.
     #[cold]
     fn handle_goaway(&mut self, last: StreamId, tell: &mut impl FnMut(T, Told<'_>) -> Verdict) {
         self.going_away = true;

@@ -190,8 +190,8 @@ impl<T: Copy> Http<T> {
         }
     }
 
-    /// Returns the send time of the oldest request in flight. `asked_at` returns the send time of the request with a
-    /// tag.
+    /// Returns the send time of the oldest request in flight. `asked_at` returns the send time of the request with the
+    /// given tag.
     pub(crate) fn oldest(&self, asked_at: impl Fn(T) -> u64) -> Option<u64> {
         match self {
             Self::Http1(http) => http.tags().map(asked_at).min(),

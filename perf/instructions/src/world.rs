@@ -63,7 +63,8 @@ impl World {
         self.ends.len() - 1
     }
 
-    /// Serves the requests in `bytes` on one connection, and returns the output. The peer has read all earlier output.
+    /// Serves the requests in `bytes` on one connection, and returns the output. Discards the connection's earlier
+    /// output, as if the peer had read it.
     ///
     /// # Panics
     /// If the server ends the connection, or if the connection does not exist.
@@ -88,7 +89,7 @@ impl World {
         &end.output
     }
 
-    /// Frees the output buffers of all connections. The peers have read this output.
+    /// Frees the output buffers of all connections, as if the peers had read the output.
     pub fn forget_outputs(&mut self) {
         self.ends.iter_mut().for_each(|end| end.output = Vec::new());
     }
@@ -101,7 +102,7 @@ impl World {
         let mut bytes = 0;
         while let Some((key, owner)) = service.watchers.pop_dirty() {
             let Some(end) = ends.get_mut(owner.connection.0) else { continue };
-            // The peer has read the earlier output.
+            // The earlier output is discarded, as if the peer had read it.
             end.output.clear();
             match end.protocol.send_events(service, owner.stream, key, *now, &mut end.output) {
                 None => service.watchers.remove(key),

@@ -12,7 +12,8 @@ pub struct Front {
     bug: Option<Bug>,
     /// Last request of each connection.
     requests: BTreeMap<LinkId, Vec<u8>>,
-    /// An earlier response to each read, by the request line.
+    /// Last response with status 200 to each GET, by the request line. [`Bug::StaleRead`] sometimes sends it again in
+    /// place of a newer one.
     answers: BTreeMap<Vec<u8>, Vec<u8>>,
     count: u64,
 }

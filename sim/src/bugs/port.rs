@@ -20,7 +20,8 @@ pub fn wrap(port: impl Port + 'static, bug: Option<Bug>) -> Box<dyn Port> {
     }
 }
 
-/// Replaces each piece of a snapshot by an earlier piece with the same number of Leases.
+/// Replaces each piece of a snapshot by an earlier, different piece with the same number of Leases, if there is one. So
+/// the snapshot lacks changes.
 #[derive(Debug)]
 struct OldPieces<P> {
     port: P,

@@ -91,7 +91,7 @@ impl Timeline {
     }
 
     /// Sets `sent_us` of each version: the send time of the earliest request that can have caused it. For a deletion,
-    /// the response of the deleting request can also lower `known_us`.
+    /// also lowers `known_us` if the response to the deleting request arrived before the first event.
     fn set_sent(&mut self, history: &History, by_tag: &BTreeMap<u64, &Op>, complaints: &mut Vec<String>) {
         let deletions: Vec<&Op> = history
             .ops

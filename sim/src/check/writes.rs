@@ -114,7 +114,8 @@ fn check_order(timeline: &Timeline, complaints: &mut Vec<String>) {
     }
 }
 
-/// Time after the disk has space again in which writes may still be refused as full, in microseconds.
+/// Time after the disk has space again in which writes may still be refused as full, in microseconds. After a commit
+/// that found the disk full, the journal refuses all writes for a while.
 const FULL_FELT_US: u64 = 5_000_000;
 
 fn check_answers(history: &History, complaints: &mut Vec<String>) {

@@ -170,8 +170,8 @@ impl Server {
     }
 
     fn fan_out(&mut self, now: Now) {
-        // With the argument 1, `notify` usually stops after the first change for which it finds a watcher. So a turn
-        // often finds the watchers of only some changes, and the next turn finds the rest.
+        // With the argument 1, `notify` usually stops after the first change for which it finds a watcher. So runs
+        // often test a turn that finds the watchers of only some changes, and leaves the rest to the next turn.
         self.service.watchers.notify(&self.service.table, 1);
         self.service.watchers.on_timeout(now);
         let mut again = Vec::new();

@@ -126,8 +126,8 @@ impl HealthChecks {
         })
     }
 
-    /// Returns the results of all checks: the name of the endpoint, the name of the check, and whether the check
-    /// passes.
+    /// Returns the result of each check at each endpoint: the name of the endpoint, the name of the check, and whether
+    /// the check passes.
     pub fn results(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
         ALL.iter().flat_map(|probe| self.of(*probe).map(|(name, state)| (probe.name(), name, state.is_ok())))
     }

@@ -2,6 +2,9 @@
 //! copier reads these Leases through kube-apiserver, for replicas without access to the cluster's etcd. Only one
 //! replica's copier is active.
 //!
+//! For a takeover, a command requests the phase `copy`. For a rollback, or to cancel a takeover, it requests the phase
+//! `hold`:
+//!
 //! ```text
 //!   phase copy   list, import, report `imported`; then import each change that a watch of built-in Leases shows
 //!   phase hold   report `held`

@@ -29,8 +29,9 @@ const UNCHANGED_PER_CALL: usize = 2_000;
 /// Maximum number of changes that one call of [`Feed::take_in`] reads from the event log. More would delay requests.
 /// After a write to built-in storage that took seconds, the log may have many more.
 const CHANGES_PER_CALL: usize = 5_000;
-/// A feed is full if it has more queued Leases than the table has Leases, by more than this number. These surplus
-/// Leases were deleted. While writes to built-in storage fail, clients may create and delete any number of Leases.
+/// A feed is full if the number of its queued Leases exceeds the number of Leases in the table plus this number. More
+/// than this number of the queued Leases are then no longer in the table. The queue needs a limit, since clients may
+/// create and delete any number of Leases while writes to built-in storage fail.
 const DELETED_MAX: usize = 20_000;
 
 /// The Leases whose newest change may not be in built-in storage yet.
@@ -69,8 +70,8 @@ impl Feed {
     /// the state of any Lease. Then this call and the next ones also queue all Leases, at most [`UNCHANGED_PER_CALL`]
     /// in each call. These Leases are due at once.
     ///
-    /// Returns whether the event log has dropped a change since the last call. The feed then lacks Leases that were
-    /// deleted since then.
+    /// Returns whether the event log has dropped a change that no call has read. The feed then lacks the deleted Leases
+    /// whose deletions no call has read.
     pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) -> bool {
         self.is_behind = false;
         let mut cursor = table.version();
@@ -99,12 +100,14 @@ impl Feed {
     }
 
     /// Whether the queue has too many deleted Leases. The caller must then not call [`Feed::take_in`], so that the
-    /// memory of the queue stays limited. The event log keeps the changes, or drops them.
+    /// memory of the queue stays limited. The event log keeps the changes meanwhile. If the log drops some of them, the
+    /// next call of [`Feed::take_in`] returns true.
     pub(super) fn is_full(&self, table: &Table) -> bool {
         self.due.len() > table.len() + DELETED_MAX
     }
 
-    /// Whether the queue has at least half of the deleted Leases that make it full.
+    /// Whether the queue has more Leases than the table, by at least half of [`DELETED_MAX`]. These surplus Leases were
+    /// deleted.
     pub(super) fn is_half_full(&self, table: &Table) -> bool {
         self.due.len() >= table.len() + DELETED_MAX / 2
     }

@@ -27,7 +27,7 @@ pub(super) struct Imports {
     /// Leases that wait for their import. Each has the state that was read last.
     incoming: ReadLeases,
     /// Key from which the table's Leases have yet to be compared with the last complete read. A Lease that the read
-    /// lacks is deleted. `None` if no Lease has yet to be compared.
+    /// lacks is deleted from the table. `None` if no Lease has yet to be compared.
     unmatched: Option<String>,
     /// Leases whose imported changes are in flight in the journal: key, imported state, and ticket of the change.
     submitted: Vec<(String, Option<StoredLease>, Ticket)>,
@@ -37,7 +37,8 @@ pub(super) struct Imports {
     /// Leases that cannot be imported: their values cannot be decoded, or are too large for this server's store. Each
     /// has the state that was read last, and the reason.
     refused: BTreeMap<String, (Option<StoredLease>, String)>,
-    /// Whether the table keeps an older state of a Lease that cannot be imported. Otherwise the Lease is deleted.
+    /// Whether the table keeps an older state of a Lease that cannot be imported. Otherwise the Lease is deleted from
+    /// the table.
     keeps_older: bool,
     /// Number of Leases that reads have queued, for the report of the progress. A complete read restarts the count, and
     /// so does any read when nothing is left to import.
@@ -158,8 +159,8 @@ impl Imports {
                 break;
             }
             let Some((key, read)) = self.next(table) else { break };
-            // Another client may now hold a refused Lease. So its older state is deleted from the table, unless
-            // `keeps_older`: clients could still renew that state.
+            // Another client may now hold a Lease that cannot be imported. So the Lease's older state is deleted from
+            // the table, unless `keeps_older`: clients could still renew that state.
             let is_refused = self.refused.get(&key).is_some_and(|(refused, _)| *refused == read);
             let change = match change_of(&key, read.as_ref().filter(|_| !is_refused), table, decoder) {
                 Ok(_) if is_refused && self.keeps_older => None,
@@ -175,7 +176,8 @@ impl Imports {
             };
             let change = match change {
                 Some(change) => change,
-                // The table does not have the change in flight yet. So the Lease is compared again after this change.
+                // A change of this Lease is in flight in the journal, and the table does not have it yet. So the Lease
+                // is compared again after this change.
                 None if is_in_flight(storage, &key) => {
                     retried.push((key, read));
                     continue;
@@ -360,8 +362,9 @@ mod tests {
         }
     }
 
-    /// Goal: a Lease that is deleted in built-in storage while its creation is in flight here is deleted here too.
-    /// Method: the deletion is an event of the watch, or a complete read lacks the Lease.
+    /// A Lease is deleted in built-in storage while its creation is in flight in this server's journal. Goal: the Lease
+    /// is later deleted from the table too. Method: an incremental read shows the deletion, or a complete read lacks
+    /// the Lease.
     #[test]
     fn a_deletion_is_carried_out_after_the_creation_in_flight() {
         for is_complete in [false, true] {
@@ -414,7 +417,8 @@ mod tests {
                 let journal = storage.journal_mut().expect("a journal");
                 journal.advance(&mut table, now.ms, 100).expect("a store");
                 journal.end_turn(&table, now.ms);
-                // The Lease of the hand-over is not in a batch with the others.
+                // The import begins once the table has the Lease of the hand-over. So no batch contains both the
+                // creation of that Lease and imported Leases.
                 if table.find(NAMESPACE, NAME).is_some()
                     && let Some(leases) = leases.take()
                 {

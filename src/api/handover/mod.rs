@@ -27,8 +27,8 @@
 //! - After a 410, clients list without a `resourceVersion`. Such a list gets 429 until kube-apiserver serves Leases
 //!   from built-in storage again.
 //! - Once every Lease is written back to built-in storage, a read of a single Lease gets 429 too. By then, a
-//!   kube-apiserver may have changed the Lease in built-in storage. Without access to etcd, these reads get 429 once
-//!   the step is `released`.
+//!   kube-apiserver may have changed the Lease in built-in storage. Without access to etcd, these reads get 429 from
+//!   the step `released` on, since kube-apiserver may then serve built-in Leases.
 //! - The undo of a takeover follows these rules too, with one difference. Reads of a single Lease get 429 from its
 //!   start. The reason: a kube-apiserver that has not switched may still change the Lease in built-in storage.
 //!
@@ -212,7 +212,7 @@ impl Handover {
     ///
     /// # Errors
     /// 409 if a write in built-in storage has superseded the renewal. 504 in [`Mode::Frozen`], since this server then
-    /// does not know.
+    /// does not know whether one has.
     pub(super) fn check_renewed(&self, table: &Table, applied: &Object) -> Result<(), ApiError> {
         if !self.may_acknowledge(applied) {
             return Err(ApiError::Timeout);

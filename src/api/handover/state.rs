@@ -28,7 +28,7 @@ pub(super) struct HandoverState {
     pub(super) asked: CompactString,
     /// Last step that the phase has reached; `None` before its first step.
     pub(super) step: Option<Step>,
-    /// UID of the APIService with which a replica has served; `None` before.
+    /// UID of the APIService with which a replica has served the Leases; `None` until a replica has recorded the UID.
     pub(super) api_service: Option<String>,
     /// `renewTime` of the Lease of the hand-over: the time at which a command or a replica last wrote that Lease, in
     /// seconds since the epoch.

@@ -3,7 +3,8 @@
 //!
 //! A command (`takeover` or `rollback`) writes the phase that it requests to the Lease of the hand-over. The worker
 //! writes the step that it has reached to the same Lease. To read and write built-in storage, the worker sends commands
-//! of its own to a separate thread, the thread of built-in storage.
+//! of its own to a separate thread, the thread of built-in storage. The feed ([`super::feed`]) is the worker's queue of
+//! Leases whose newest change may not be in built-in storage yet.
 //!
 //! ```text
 //!   import   read, import, report `imported`; then rounds: read, import, write the renewals made here, publish
@@ -89,7 +90,7 @@ pub(super) struct Worker {
     /// The Leases for the write of the stage [`Stage::Write`], while the worker encodes them.
     encoding: Option<Encoding>,
     feed: Feed,
-    /// Progress that the worker publishes in a second Lease at the end of the current round.
+    /// Progress that the worker publishes at the end of the current round, in a Lease only for the progress.
     round: Progress,
     /// Whether all replicas had confirmed the phase before the last read began.
     is_read_confirmed: bool,
@@ -101,8 +102,8 @@ pub(super) struct Worker {
     feed_ms: u64,
     /// Time before which the feed writes nothing, in ms: some time after a failed command.
     feed_retry_ms: u64,
-    /// Whether the last command was a write of the feed, and the feed has skipped no write since. A stage that is due
-    /// then sends its command before the next write of the feed.
+    /// Whether the last command was a write of the feed, and the feed has skipped no write since. If so, a due stage
+    /// sends its command before the next write of the feed.
     has_fed: bool,
     /// Time, by the monotonic clock, by which every watch from before the takeover has ended, in ms; 0 if this worker
     /// has seen no takeover.
@@ -132,7 +133,8 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UnderWay {
     purpose: Purpose,
-    /// Whether the worker gave the command in an earlier phase. If so, the worker ignores the result.
+    /// Whether the worker has discarded its work since it gave the command, for example because a new phase began. If
+    /// so, the worker ignores the result.
     is_stale: bool,
 }
 
@@ -225,7 +227,8 @@ impl Worker {
         if self.stage == Stage::Publish && self.round.round <= state.progress.round {
             (self.stage, self.stage_ms) = (Stage::Read, now.ms + self.pause_ms(state, now));
         }
-        // A stage that waits for the feed keeps its time. So it stays due, and comes before the feed's next write.
+        // While a stage waits for the feed's write, `stage_ms` does not change. So the stage stays due, and its command
+        // comes before the feed's next write.
         while !self.waits_for_feed()
             && (self.stage_ms <= now.ms || matches!(self.stage, Stage::TakeIn | Stage::Write | Stage::Publish))
         {
@@ -284,8 +287,8 @@ impl Worker {
     /// built-in storage. The command under way ends early: the next command must not wait until the thread has read or
     /// written Leases that the new phase reads or writes again.
     ///
-    /// If `ends_read` is false, a read does not end early. After a part of a complete read, the thread would have to
-    /// read all Leases again, and the phase `freeze` has no time for that.
+    /// If `ends_read` is false, a read does not end early. After an interrupted complete read, the thread would have to
+    /// read all Leases again. The phase `freeze` has no time for that.
     fn discard(&mut self, ends_read: bool) {
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
@@ -312,15 +315,16 @@ impl Worker {
         match self.stage {
             Stage::Read if (is_confirmed || may_only_renew(state)) && is_idle && self.imports.is_empty() => {
                 // The phase `freeze` imports and compares no Leases. Its write uses only what the thread knows of
-                // built-in storage, and a read of the changes updates that. A complete read takes longer, and nobody
-                // could write meanwhile.
+                // built-in storage, and a read of the changes updates that. A complete read would take longer, and no
+                // client may write in this phase.
                 let is_complete = state.phase != Some(Phase::Freeze) && std::mem::take(&mut self.reads_all);
                 self.is_read_confirmed = is_confirmed;
                 self.round = Progress { round: state.progress.round + 1, ..state.progress };
                 self.send(Purpose::Read, BuiltInCommand::Read { is_complete });
             }
-            // While writes to built-in storage fail, the feed may have no room for long. The checks of the APIService
-            // continue meanwhile, and `compare` continues once the feed has room.
+            // While writes to built-in storage fail, `compare` may wait for room in the feed for a long time. The next
+            // stage does not wait for `compare`, since it checks the APIService. `compare` continues once the feed has
+            // room.
             Stage::TakeIn
                 if self.imports.is_empty() && (self.uncompared.is_empty() || self.feed.is_half_full(table)) =>
             {
@@ -375,8 +379,8 @@ impl Worker {
                     note_api_service(table, storage, &uid, now);
                 }
                 if self.reads_all && self.uncompared.is_empty() {
-                    // The feed lacks deletions that the event log has dropped. A check precedes each such read.
-                    // Otherwise reads in a row would leave the thread no time for checks.
+                    // The complete read finds deletions that the event log has dropped and the feed lacks. The read
+                    // comes after a check, since reads in a row would leave the thread no time for checks.
                     (self.stage, self.stage_ms) = (Stage::Read, now.ms);
                 }
             }
@@ -425,7 +429,7 @@ impl Worker {
 
     /// Queues the deletion of Leases that only built-in storage has. The former active replica may have died before it
     /// deleted such a Lease there, or the event log has dropped the deletion. While the feed is half full, queues
-    /// nothing: the other half is for the deletions that clients make.
+    /// nothing: the other half is for the Leases that clients delete.
     fn compare(&mut self, table: &Table, now: Now) {
         for _ in 0..COMPARED_PER_TURN {
             if self.feed.is_half_full(table) {
@@ -460,7 +464,8 @@ impl Worker {
     /// cannot be imported delays this step, but not the renewals of other Leases.
     fn is_round(&self, state: &HandoverState) -> bool {
         let is_delayed = !self.is_read_confirmed || self.imports.refusal().is_some();
-        // In the phase `import`, only a round writes. The journal may apply the removal of the step during the write.
+        // In the phase `import`, each write belongs to a round. During this write, the journal may apply an earlier
+        // removal of the step `imported`.
         let is_write = state.phase == Some(Phase::Import) && self.stage == Stage::Write;
         may_only_renew(state) && (state.step == Some(Step::Imported) || is_delayed || is_write)
     }

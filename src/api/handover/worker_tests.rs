@@ -1,5 +1,8 @@
 //! Tests of the worker. Each test answers the worker's commands itself, in place of the thread that reads and writes
 //! built-in storage (kube-apiserver's own storage of Leases in etcd).
+//!
+//! A command (`takeover` or `rollback`) requests a phase, and the worker reports the steps of that phase. To feed a
+//! Lease means to write its current state from the table to built-in storage.
 
 use super::encode::LEASES_PER_STEP;
 use super::feed::RENEWAL_MS;
@@ -263,8 +266,9 @@ fn the_step_imported_ends_while_a_lease_cannot_be_imported() {
     assert_eq!(rig.annotation(STEP).as_deref(), Some("imported"));
 }
 
-/// Goal: a round that has begun in the step `imported` ends, even if the step is removed during its write. Method: the
-/// journal applies late that a Lease could not be imported, when the Lease is deleted already.
+/// Goal: a round that has begun in the step `imported` ends, even if the step is removed during its write. The worker
+/// removes the step if a Lease cannot be imported. The journal may apply the removal late, after a client has deleted
+/// that Lease and a new round has begun.
 #[test]
 fn a_round_ends_although_the_step_imported_is_removed_during_its_write() {
     let mut rig = Rig::new(1);
@@ -391,7 +395,7 @@ fn the_api_service_is_checked_between_failed_writes() {
 
 /// Goal: while no write to built-in storage succeeds, deleted Leases take limited memory. Later, the server deletes
 /// these Leases in built-in storage. Method: a client creates and deletes 40,000 Leases during a write that fails. The
-/// feed misses the last 16,000 deletions, since the event log drops some of them.
+/// feed is full before the last 16,000 deletions. It misses them, since the event log drops some of them.
 #[test]
 fn deletions_during_a_long_failure_take_limited_memory() {
     let mut rig = Rig::serving();
@@ -439,7 +443,7 @@ fn a_check_waits_only_for_the_end_of_a_write() {
     assert_eq!(rig.turn(50), LOOK);
 }
 
-/// Goal: the check of the APIService comes about every second, although the feed always has a Lease to write. Method: a
+/// Goal: the worker checks the APIService about every second, although the feed always has a Lease to write. Method: a
 /// client creates a Lease before each turn, and each write of the feed takes 300 ms.
 #[test]
 fn checks_come_between_slow_writes_under_constant_load() {
@@ -462,9 +466,9 @@ fn checks_come_between_slow_writes_under_constant_load() {
     assert_eq!(checks + writes, 40, "the thread is never idle");
 }
 
-/// Goal: deleted Leases that a complete read finds take limited memory in the feed, and checks of the APIService
-/// continue meanwhile. The server later deletes all these Leases. Method: built-in storage has 30,000 Leases that the
-/// table lacks. The feed's first write gets no answer for a time.
+/// Goal: if a complete read finds many Leases that the table lacks, the feed queues only a part of them at a time. The
+/// checks of the APIService continue, and the worker finally deletes all these Leases. Method: built-in storage has
+/// 30,000 such Leases, and the feed's first write gets no answer for some turns.
 #[test]
 fn a_complete_read_fills_only_half_of_the_feed() {
     const UNKNOWN: usize = 30_000;

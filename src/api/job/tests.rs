@@ -26,7 +26,7 @@ fn create(table: &mut Table, number: usize) {
     table.create(Lease::named("n", &format!("l{number}")));
 }
 
-/// Runs a step of the job at time 0, in which the output may get any number of bytes.
+/// Runs a step of the job at time 0. The step may add any number of bytes to the output.
 fn step(job: &mut Job, table: &mut Table, out: &mut Vec<u8>) -> Result<Stepped, JobError> {
     job.step(table, &mut Storage::Memory, Now::default(), out, usize::MAX)
 }
@@ -285,7 +285,7 @@ fn a_long_selector_makes_a_job_step_examine_fewer_leases() {
 }
 
 /// The deletion of a collection itself creates events. These events push older events out of the log, although the rest
-/// of the deletion needs those. Goal: the deletion finishes all the same.
+/// of the deletion needs the older events. Goal: the deletion finishes all the same.
 #[test]
 fn a_collection_deletion_larger_than_the_event_log_finishes() {
     for events_max in [1, 10, 20 * DELETIONS_PER_STEP] {
@@ -309,7 +309,7 @@ fn a_collection_deletion_larger_than_the_event_log_finishes() {
     }
 }
 
-/// The printer leaves the bytes in the output before the list unchanged, even if the list takes many steps.
+/// Goal: an indented or YAML list leaves the bytes before it in the output unchanged, even if it takes many steps.
 #[test]
 fn a_pretty_list_leaves_preceding_output_unchanged() {
     let mut table = table_of(3 * JOB_KEYS_PER_STEP);

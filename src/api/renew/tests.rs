@@ -168,7 +168,8 @@ impl World {
         self.long.table.create(created.lease().into_owned());
     }
 
-    /// Returns a renewal of the Lease in `body`. Most of the renewals are plain, and some are variants.
+    /// Returns a renewal of the Lease in `body`. In one of three calls, [`World::change`] makes a random variant of the
+    /// renewal.
     fn renewal(&mut self, at: usize, is_protobuf: bool, mut body: Vec<u8>) -> Sent {
         self.micros += self.rng.u64(1..3_000_000);
         let micros = 500_000 + self.micros;

@@ -55,8 +55,8 @@ impl FileBackend {
     }
 
     /// Checks that the path still leads to the file. Otherwise the next start would open another file, without the
-    /// changes in this one. If the path cannot be read for another reason, such as missing rights, the file may be
-    /// unchanged, so the check succeeds.
+    /// changes in this one. If the path cannot be checked, for example because rights are missing, the check succeeds,
+    /// since the file may still be there.
     fn check_path(&self) -> io::Result<()> {
         let is_moved = match fs::metadata(&self.path) {
             Ok(found) => id_of(&found) != self.id,

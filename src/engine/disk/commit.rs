@@ -1,5 +1,8 @@
 //! One commit of redb: the positions of its entries, its transaction, and a check whether the database contains the
 //! commit.
+//!
+//! The log (module `log`) is the part of the file before the database. It holds recent entries, until a commit of redb
+//! moves them to the database. With this commit, the log's next generation begins.
 
 use redb::{Database, Durability, ReadTransaction, Table};
 
@@ -34,7 +37,7 @@ impl Commit {
         Self { first: next - appended as u64, next, marks, is_marked, log_generation }
     }
 
-    /// Makes `writes` and the log's entries durable. After an error, it is unknown whether they are durable.
+    /// Makes `writes` and the entries in `log` durable. After an error, it is unknown whether they are durable.
     pub(super) fn write(&self, database: &Database, log: &[Entry], writes: &[Write]) -> Result<(), redb::Error> {
         let mut transaction = database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;

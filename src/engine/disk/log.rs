@@ -178,17 +178,17 @@ impl Log {
         backend.sync_data()
     }
 
-    /// Overwrites the checksum of the refused record with zeros, after an append that failed because the disk was full.
-    /// Makes the zeros durable. Without them, the record could be valid if the disk has taken all of it. A power cut
-    /// could also complete it with bytes of the next append.
+    /// Invalidates the record of an append that failed because the disk was full: overwrites the record's checksum with
+    /// zeros, and makes the zeros durable. Without them, the record could be valid if the disk has taken all of it. A
+    /// power cut could also complete the record with bytes of the next append.
     ///
     /// # Errors
     /// The backend has failed. The log may then contain the record.
     pub(super) fn erase(&self, backend: &Guard) -> io::Result<()> {
         let mut found = [0; 8];
         backend.read(self.end as u64, &mut found)?;
-        // A record without its checksum is never valid, and needs no zeros. The file may have a hole (a block without a
-        // place on the disk) where the checksum belongs. On a full disk, a hole cannot take zeros either.
+        // A record without its checksum is never valid, so it needs no zeros. Zeros could even fail: the file may have
+        // a hole (a block without a place on the disk) where the checksum belongs, and a full disk cannot fill a hole.
         if !self.buffer.starts_with(&found) {
             return Ok(());
         }

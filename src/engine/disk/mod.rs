@@ -180,8 +180,9 @@ impl Disk {
         result.map_err(|error| self.store.error("cannot read", error))
     }
 
-    /// Appends one entry to the log and makes it durable. Returns false if the log has no space for the entry. On a
-    /// full disk, a log with holes has none either. Holes are blocks without a place on the disk, as in a sparse copy.
+    /// Appends one entry to the log and makes it durable. Returns false if the log has no space for the entry, or if
+    /// the disk is full. A full disk can refuse writes to a log with holes: blocks without a place on the disk, as in a
+    /// sparse copy.
     fn append(&mut self, payload: &[u8]) -> Result<bool, EngineError> {
         self.database()?;
         if !self.log.has_space(payload.len()) {
@@ -357,7 +358,7 @@ impl Engine for Disk {
     /// Moves the log's entries to the database, whose checksums show any damage to the next open. If the disk is full,
     /// or an entry of the log is damaged, writes an end record to the log instead. Then closes the database.
     fn close(&mut self) -> Result<(), EngineError> {
-        // On a full disk, the log keeps its entries. So nothing is lost, and the next open needs nothing else.
+        // A full disk is no error: the log still has its entries, and the next open reads them from the log.
         let unless_full = |error: EngineError| if error.leaves_store_usable() { Ok(()) } else { Err(error) };
         let mut closed = Ok(());
         if self.database.is_some()
@@ -365,8 +366,8 @@ impl Engine for Disk {
             && let Err(error) = self.commit_to_database(&[], true)
         {
             closed = unless_full(error);
-            // Without the end record, a damaged last entry would look like an interrupted write. A failed sync has
-            // closed the database. Then nothing more is written or synced.
+            // Without the end record, a damaged last entry would look like an interrupted write. After a failed sync,
+            // the database is closed already, and nothing more is written or synced.
             if self.database.is_some()
                 && let Err(cause) = self.log.mark_end(&self.store.guard, self.next, self.marks)
             {

@@ -1,4 +1,5 @@
 //! The file as a database of redb: opens and verifies the database, creates its tables, and translates redb's errors.
+//! The file begins with the log (module `log`), which has the newest single entries. The database follows the log.
 
 use std::io;
 
@@ -94,8 +95,8 @@ impl Store {
         self.write_tables(database).map_err(|error| self.error("cannot create", error))
     }
 
-    /// Creates the tables in one commit. Also writes the whole log, so that a full disk cannot prevent later writes to
-    /// the log.
+    /// Creates the tables in one commit. Also fills the log with zeros. They give the log its place on the disk, so
+    /// that a full disk cannot prevent later writes to the log.
     fn write_tables(&self, database: &Database) -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
         self.guard.write(0, &[0; LOG_BYTES])?;

@@ -1,5 +1,5 @@
-//! Walks through the pages of a file that redb cannot open. The walk verifies each offset and never stops early. For an
-//! invalid page, the walk adds a complaint and skips the pages below this page.
+//! Finds the readable content of a file that redb cannot open: walks through the file's pages. The walk verifies each
+//! offset and never stops early. For an invalid page, the walk adds a complaint and skips the pages below this page.
 //!
 //! The database follows the [log](super::log). The database's header names the roots of two commits. Below each root is
 //! a tree of tables. The leaves of this tree name the root of each table. A page is a leaf or a branch:

@@ -12,9 +12,9 @@
 //! expected UID. So while the APIService is local, this process writes nothing, however long it was paused. Once the
 //! expected UID is known, this process also writes nothing after a deletion of the APIService.
 //!
-//! A creation can only require that the Lease does not exist. So a late creation also succeeds if another replica has
-//! created and deleted the Lease in between. The next replica that begins to copy deletes such a Lease
-//! (`api::handover::worker`).
+//! A creation can only require that the Lease does not exist. So a creation that reaches etcd late also succeeds if
+//! another replica has created and deleted the Lease meanwhile. The next replica that begins to copy deletes such a
+//! Lease (`api::handover::worker`).
 
 mod fence;
 mod storage;
@@ -32,9 +32,10 @@ use std::time::Duration;
 use storage::BuiltInStorage;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Time without an answer of etcd after which a read request is not repeated. With its last attempt, the request fails
-/// within 30 s: `takeover` waits longer for the reason (`switch::SILENT_MAX`). A command has no timeout of its own: a
-/// complete read of many Leases from a slow etcd may take minutes, one request for each page.
+/// Time without an answer of etcd after which a read request is not repeated. The last attempt ends within 30 s of the
+/// first one. So the command `takeover`, which waits longer (`switch::SILENT_MAX`), learns why the read failed. A
+/// [`BuiltInCommand`] has no timeout: a complete read of many Leases from a slow etcd may take minutes, one request for
+/// each page.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The wanted state of a Lease in built-in storage.
@@ -181,7 +182,8 @@ async fn serve(
     say: impl Fn(BuiltInEvent) -> bool,
 ) {
     let open = || {
-        // The event loop logs each failed command. The journal's client of the same etcd may log a warning too.
+        // This client logs no warnings, since the event loop logs each failed command. The journal's client of the same
+        // etcd may log a warning too.
         let client = Client::new(config.clone())?.without_warnings();
         Ok::<_, EngineError>(BuiltInStorage::new(client, Arc::clone(&is_canceled)))
     };

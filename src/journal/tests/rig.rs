@@ -54,7 +54,7 @@ impl Rig {
         assert_eq!(rig.journal.submit(&rig.table, create("n", "a"), None, 0).map(|_| ()), Err(Refusal::Loading));
         let mut calls = 0;
         while rig.journal.is_loading() {
-            // Each call loads at most three records. So the loading is interrupted in each of its kinds of steps.
+            // Each call loads at most three records or changes. So the tests also cover a loading that is interrupted.
             let advanced = rig.journal.advance(&mut rig.table, 0, 3)?;
             assert_eq!(advanced.has_loaded, !rig.journal.is_loading());
             calls += 1;

@@ -310,7 +310,9 @@ mod tests {
         assert_eq!((text(&bucket.set).as_str(), bucket.entry.time), (r#"{"f:old":{},"f:x":{}}"#, Some(Time(10))));
     }
 
-    /// Thirteen managers write within one second. The expected list is that of kube-apiserver.
+    /// Goal: if the list already has a merged entry (the bucket), the oldest update is not merged into it, as in
+    /// kube-apiserver. Thirteen managers, more than [`UPDATERS_MAX`], write within one second. The expected list is
+    /// that of kube-apiserver.
     #[test]
     fn the_oldest_update_stays_beside_an_existing_bucket() {
         let mut managers = Managers::default();

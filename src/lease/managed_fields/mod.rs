@@ -129,7 +129,7 @@ impl ManagedFields {
         Self(Some(Rc::from([])))
     }
 
-    /// Creates a list that is present.
+    /// Creates a list that is present, even if it has no entries.
     #[must_use]
     pub fn new(entries: Vec<ManagedFieldsEntry>) -> Self {
         Self(Some(entries.into()))

@@ -54,8 +54,9 @@ fn directives_of_lists() {
     assert_eq!(ordered["ownerReferences"], json!([{"uid": "2"}, {"uid": "3"}, {"uid": "1"}]));
 }
 
-/// A patch with an empty `$setElementOrder` adds finalizers to the list `live`. Each letter is a finalizer. The
-/// expected lists are those of kube-apiserver.
+/// Goal: elements that a patch with an empty `$setElementOrder` adds get the same places as in kube-apiserver. The
+/// patch adds finalizers to the list `live`. Each letter is a finalizer. The expected lists are those of
+/// kube-apiserver.
 #[test]
 fn new_elements_beside_an_empty_order() {
     let list = |letters: &str| letters.chars().map(String::from).collect::<Vec<_>>();
@@ -75,8 +76,9 @@ fn new_elements_beside_an_empty_order() {
     }
 }
 
-/// A patch deletes some owners of the list `live`, sends others, and demands an order. Each digit is the UID of an
-/// owner. The expected lists are those of kube-apiserver.
+/// Goal: if a patch deletes elements of a list and adds others, the merged list has the same order as in
+/// kube-apiserver. The patch deletes some owners of the list `live`, sends others, and demands an order. Each digit is
+/// the UID of an owner. The expected lists are those of kube-apiserver.
 #[test]
 fn new_owners_beside_deleted_owners() {
     let owners = |uids: &str| uids.chars().map(|uid| json!({"uid": uid.to_string()})).collect::<Vec<_>>();

@@ -98,8 +98,8 @@ impl Http2 {
     }
 }
 
-/// Number of stream resets, in addition to half the length of the queue, that may come before the queue is cleaned up.
-/// After more resets, the requests of reset streams are removed from the queue.
+/// Number of stream resets after which even a short queue is still left unchanged. A longer queue permits more resets:
+/// half its length in addition. After still more, the requests of reset streams are removed from the queue.
 const RESETS_MIN: usize = 16;
 
 #[inline]

@@ -370,8 +370,8 @@ impl Http2 {
 
     /// [Releases the memory](crate::api::job::Job::check) of each job in two cases: its deadline has passed, or the
     /// server has revoked its permit (the right to a long response). If the output has no room, or the job waits for
-    /// the window of its stream, the job counts as waiting for the peer to read. Then the server may revoke the permit
-    /// for another user.
+    /// the window of its stream, the job counts as waiting for the peer to read. Then the server may revoke the permit,
+    /// and give it to another user.
     pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         for stream in self.streams.iter_mut().flatten() {
             match &mut stream.work {
@@ -398,8 +398,8 @@ impl Http2 {
     }
 }
 
-/// Number of entries that a queue of streams may have beyond twice the number of streams. A longer queue is cleared of
-/// the streams that no longer wait.
+/// Number of entries that a queue of streams may always have. It may have two more entries for each stream. Before the
+/// queue becomes longer, the entries of streams that no longer wait are removed.
 const QUEUED_STREAMS_MIN: usize = 64;
 
 // Both protocols have the same limit for the header fields of a request that a client sends directly.

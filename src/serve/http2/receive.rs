@@ -77,9 +77,9 @@ const SPARE_MAX: usize = 256;
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
 /// Maximum size of a field list that is kept for reuse, in bytes; longer lists are rare.
 const SPARE_FIELDS_BYTES_MAX: usize = 8 * 1024;
-/// Maximum size of an ordinary head, in bytes. Longer heads of a front proxy's waiting requests without a body may use
-/// at most a quarter of the connection's byte limit (`may_wait_with`). Even with this quarter and an ordinary head on
-/// each stream, bytes remain for writes.
+/// Maximum size of an ordinary head, in bytes. A front proxy's request with a longer head and no body may wait only
+/// within a quarter of the connection's byte limit (`may_wait_with`). Even if this quarter is used up, and each stream
+/// has an ordinary head, bytes remain for writes.
 const PLAIN_HEAD_BYTES_MAX: usize = 4 * 1024;
 const _: () = assert!(
     STREAMS_MAX as usize * PLAIN_HEAD_BYTES_MAX + BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 4

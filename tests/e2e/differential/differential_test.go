@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// TestSequencesFollowFromTheirSeeds checks that a seed always results in the same sequence. It also checks that each
-// step becomes a request without symbols, with an empty memory and with a full one.
+// TestSequencesFollowFromTheirSeeds checks that a seed always results in the same sequence. It also checks that no
+// symbol, such as ${uid:l1:0}, is left in the request of a step. The memory of values that replace the symbols is once
+// empty and once full.
 func TestSequencesFollowFromTheirSeeds(t *testing.T) {
 	empty, full := newMemory(namespacesOf(0)), newMemory(namespacesOf(0))
 	for _, name := range []string{"l0", "l1", "l2"} {
@@ -35,8 +36,8 @@ func TestSequencesFollowFromTheirSeeds(t *testing.T) {
 	}
 }
 
-// TestWhatMustDifferIsNamed checks that values that must differ get the same symbols for both servers, and that other
-// differences stay.
+// TestWhatMustDifferIsNamed checks that normalOf replaces values that must differ between the servers, such as UIDs, by
+// the same symbols. Other differences must stay.
 func TestWhatMustDifferIsNamed(t *testing.T) {
 	body := `{"kind":"Lease","metadata":{"name":"l0","uid":"%s","resourceVersion":"%d"},"spec":{"leaseDurationSeconds":%d}}`
 	normals := func(uid string, version, seconds int) string {
@@ -53,8 +54,8 @@ func TestWhatMustDifferIsNamed(t *testing.T) {
 	}
 }
 
-// TestAUIDInPlaceOfATimeIsRefusedInTheSameWords checks the message about a UID in place of a time. The message must be
-// the same for all UIDs.
+// TestAUIDInPlaceOfATimeIsRefusedInTheSameWords checks the comparison of messages about a UID in place of a time. Go's
+// words depend on the first characters of the UID, but the compared text must be the same for all UIDs.
 func TestAUIDInPlaceOfATimeIsRefusedInTheSameWords(t *testing.T) {
 	words := func(uid, rest, expected string) string {
 		body := fmt.Sprintf(`{"message":"parsing time \"%s\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"%s\" as \"%s\"","code":422}`, uid, rest, expected)
@@ -187,7 +188,8 @@ func TestKnownDifferencesAreNarrow(t *testing.T) {
 	}
 }
 
-// TestARunWithManyFlakesFails checks that a run fails only if too many sequences differ only once.
+// TestARunWithManyFlakesFails checks that flakes fail a run only if too many sequences have them. A flake is a
+// difference that does not occur again when the sequence is repeated.
 func TestARunWithManyFlakesFails(t *testing.T) {
 	for _, c := range []struct {
 		sequences, flaky int

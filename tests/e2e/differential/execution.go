@@ -377,7 +377,8 @@ func makeNamespaces(ctx context.Context, both pair, parallel int) error {
 }
 
 // cleanUp deletes all Leases of a run on both servers, and the namespaces. Some of these Leases contain control
-// characters, on which `kubectl get` fails. kube-controller-manager does not run, so cleanUp finalizes the namespaces.
+// characters. If they stayed, `kubectl get` would fail. kube-controller-manager does not run, so cleanUp finalizes the
+// namespaces.
 func cleanUp(ctx context.Context, both pair, parallel int) error {
 	names := allNamespaces(parallel)
 	if err := (&execution{both: both}).clear(ctx, names); err != nil {

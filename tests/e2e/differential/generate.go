@@ -389,8 +389,8 @@ func (g *gen) shard() string {
 		"shardRange(object.metadata.uid)", "object.metadata.uid", "", " ", "hash(object)")
 }
 
-// everywhere returns the path of the Leases in all namespaces. It also returns the parameters, after a field selector
-// for the first namespace of the sequence. The servers use only the first field selector.
+// everywhere returns the path of the Leases in all namespaces. It also returns the given parameters, and before them a
+// field selector for the first namespace of the sequence. The servers use only the first field selector.
 func everywhere(parameters []string) (string, []string) {
 	return "/apis/coordination.k8s.io/v1/leases", append([]string{"fieldSelector=metadata.namespace%3D${ns}"}, parameters...)
 }

@@ -34,7 +34,7 @@ func knownOf(ctx context.Context, kube *server) (differences []knownDifference, 
 // breaking is an option of deletions that kube-apiserver 1.34 ignores.
 const breaking = "ignoreStoreReadErrorWithClusterBreakingPotential"
 
-// without134 replaces parts of a sequence after which the servers would have different Leases. kube-apiserver 1.34
+// without134 replaces the parts of a sequence that would leave the servers with different Leases. kube-apiserver 1.34
 // ignores the option breaking and deletes the Lease. Our server refuses the deletion, as version 1.37 does.
 // kube-apiserver 1.34 refuses two commas in a selector. Our server accepts them, as version 1.37 does.
 func without134(made sequence) sequence {

@@ -72,8 +72,8 @@ func (c *churn) run(ctx context.Context, lock, worker string) {
 		c.acquisitions++
 		c.mutex.Unlock()
 		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
-		// As soon as the worker sends a release, another worker may hold the lock. So the record of the holder is
-		// cleared before.
+		// As soon as the worker sends a release, another worker may hold the lock. So the worker first clears the
+		// record of the holder.
 		c.mutex.Lock()
 		c.holders[lock] = ""
 		c.mutex.Unlock()

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// Maximum time until a candidate with an older version is preferred, and then until it leads. A leader does not
-	// renew its Lease while another candidate is preferred. It gives up after two thirds of the Lease's duration, and
-	// an election follows.
+	// Maximum time until a candidate with an older version is preferred. It is also the maximum time from then until
+	// this candidate leads. A leader does not renew its Lease while another candidate is preferred. It gives up after
+	// two thirds of the Lease's duration, and an election follows.
 	givesWayMax = 40 * time.Second
 	// Maximum time until kube-apiserver's watch of built-in Leases ends. client-go limits a watch to ten minutes.
 	informedMax = 11 * time.Minute
@@ -21,9 +21,9 @@ const (
 // older emulation version. It becomes the preferred holder, and the newer leader yields. A newer manager that starts
 // later leads only when the older one is killed.
 //
-// After kube-apiserver has switched to our server, its informer still watches built-in Leases. So kube-apiserver holds
-// an election every few seconds. When that watch has ended, kube-apiserver holds no election while the right candidate
-// leads.
+// After kube-apiserver has switched to our server, kube-apiserver's informer still watches built-in Leases. So
+// kube-apiserver holds an election every few seconds. When that watch has ended, kube-apiserver holds no election while
+// the right candidate leads.
 //
 //	E2E_INFORMED   1: the test first waits for the end of that watch, for up to ten minutes
 func TestCoordinatedElection(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Maximum time that kube-apiserver adds to the duration of a Lease. It checks the Lease every 5 s, and waits 5 s for
-// the candidates' answers. The next leader reads its Lease up to two retry periods later. So with a Lease of 8 s, a
-// hand-over takes up to 8 + 5 + 5 + 2 s.
+// Maximum time from the expiry of a Lease until kube-apiserver has elected the next leader. kube-apiserver checks the
+// Lease every 5 s, and waits 5 s for the candidates' answers. The next leader reads its Lease up to two retry periods
+// later. So with a Lease of 8 s, a hand-over takes up to 8 + 5 + 5 + 2 s.
 const lookAndAskMax = 10 * time.Second
 
 // Maximum time of a hand-over by a leader that releases its Lease. Also the time from SIGTERM to SIGKILL.
@@ -100,7 +100,8 @@ func TestCoordinatedRelease(t *testing.T) {
 }
 
 // release ends the leader with SIGTERM, and checks that the leader has released its Lease. The process must end by
-// itself within the renew deadline. The Lease of a killed leader expires only after this deadline.
+// itself within the renew deadline. After this deadline, its Lease may have expired, and another manager may hold the
+// Lease.
 func (e *managers) release(ctx context.Context, leader *manager) error {
 	began := time.Now()
 	if err := leader.stop(); err != nil {

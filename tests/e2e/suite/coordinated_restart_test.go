@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// Maximum time until a manager leads after a restart of kube-apiserver. The lock of the killed kube-apiserver lasts
-	// for 15 s. A leader that has lost its own lock is restarted and elected.
+	// Maximum time until a manager leads after a restart of kube-apiserver. The killed kube-apiserver held the lock of
+	// the elections, which lasts for 15 s. A leader that has lost its own lock is restarted and elected.
 	settledMax = 90 * time.Second
 	// Time of two checks by kube-apiserver whether an election is needed. It checks every 5 s.
 	twoElections = 10 * time.Second
@@ -29,10 +29,10 @@ const (
 )
 
 // TestCoordinatedRestart restarts kube-apiserver repeatedly. The informer of a restarted kube-apiserver may list the
-// built-in Leases before kube-apiserver forwards requests. A leading kube-controller-manager whose process survives the
-// restart must continue to lead. A leader may end during a long restart. In short restarts, at most one leader in five
-// restarts may end, so none in fewer than five restarts. Every second time, the test also kills the leader after the
-// restart, and another manager must lead.
+// built-in Leases before kube-apiserver forwards requests. Then kube-apiserver sees no renewal of the leader's Lease. A
+// leading kube-controller-manager whose process survives the restart must continue to lead. A leader may end during a
+// long restart. In short restarts, at most one leader in five restarts may end, so none in fewer than five restarts.
+// Every second time, the test also kills the leader after the restart, and another manager must lead.
 //
 //	E2E_RESTART_APISERVER   command that restarts kube-apiserver
 //	E2E_RESTARTS            number of restarts (2)

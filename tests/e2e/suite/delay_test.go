@@ -39,8 +39,8 @@ func (s *scene) delayed(ctx context.Context, pause time.Duration) error {
 	return fmt.Errorf("%d takeovers have succeeded while kube-apiserver-2 was paused", attemptsMax)
 }
 
-// pausedTakeover runs the takeover of delayed. It returns whether the takeover has succeeded before the end of the
-// pause: then the second kube-apiserver had switched before the pause. It returns after the end of the pause.
+// pausedTakeover runs the takeover of delayed, and waits for the end of the pause. It returns whether the takeover
+// succeeded before that end. In this case, the second kube-apiserver had switched before the pause.
 func (s *scene) pausedTakeover(ctx context.Context, pause time.Duration) (bool, error) {
 	second, err := processOf("kube-apiserver-2")
 	if err != nil {

@@ -73,7 +73,7 @@ func TestEndpointSlicesScale(t *testing.T) {
 		if err := within("a third replica starts", soon, one, two, three); err != nil {
 			return err
 		}
-		// The relay is a balancer that forwards connections to etcd. Its end cuts these connections.
+		// The relay is a balancer that forwards connections to etcd. When the relay ends, these connections end too.
 		relayLine := []string{filepath.Join(os.Getenv("E2E_CACHE"), "bin", "balancer"), os.DevNull,
 			"127.0.0.1:" + ports[relay], "127.0.0.1:" + os.Getenv("E2E_PORT_BASE")}
 		if err := launch(relay, relayLine); err != nil {

@@ -25,7 +25,7 @@ const (
 
 // TestEndpointSlices checks that the replicas maintain the EndpointSlices of their Service. They remove a killed
 // replica in time. A stopping replica leaves the EndpointSlices before its listener closes. A starting replica is
-// added, and the last replica stays.
+// added. The last replica stays in the EndpointSlices, even after it is killed.
 //
 //	E2E_REPLICAS   set if the server has replicas
 //	E2E_STOP       command that stops a replica, with SIGTERM or another signal

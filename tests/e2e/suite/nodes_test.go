@@ -25,9 +25,9 @@ const (
 	// Maximum delay of a renewal during a switch, which may stop writes for 3 s.
 	switchedLate = 5 * time.Second
 	// Maximum delay of a renewal after the death of a replica. When the EndpointSlices change, the kube-apiserver on
-	// the same node probes the dead replica once more. The reason: kube-proxy follows up to a second later. Then this
-	// kube-apiserver briefly marks the APIService as unavailable, for all kube-apiservers. A kubelet whose renewal
-	// fails meanwhile tries again after up to 3 s.
+	// the same node probes the dead replica once more, since kube-proxy follows up to a second later. After this failed
+	// probe, the kube-apiserver briefly marks the APIService as unavailable, for all kube-apiservers. A kubelet whose
+	// renewal fails meanwhile tries again after up to 3 s.
 	otherReplicaLate = 4 * time.Second
 	nodeAway         = 60 * time.Second
 	// Maximum time from the return of a node until all kubelets have renewed through it.
@@ -54,8 +54,8 @@ func TestNodes(t *testing.T) {
 		defer n.end()
 		t.Logf("the etcd of node %d leads: this node is disturbed", n.lost+1)
 		nodes, lost := os.Getenv("E2E_NODES"), fmt.Sprint(n.lost+1)
-		// After the death of its replica, a kube-apiserver uses the replica of another node. Only a restart makes
-		// kube-apiserver use the replica of its own node again.
+		// After the death of the replica on its node, a kube-apiserver uses the replica of another node. Only a restart
+		// makes kube-apiserver use the replica of its own node again.
 		restarted := nodeStep{"a kill of kube-apiserver", nodes + " signal kube-apiserver-" + lost + " KILL", time.Second, nodes + " start kube-apiserver-" + lost, otherNodeLate, false}
 		for _, step := range []nodeStep{
 			{what: "the takeover", begin: os.Getenv("E2E_TAKEOVER"), lateMax: switchedLate, isHarmless: true},

@@ -30,10 +30,10 @@ type pause struct {
 
 // TestPause switches the cluster while kube-controller-manager's circuit breaker (NodeControllerLeaseCircuitBreaker)
 // waits. The circuit breaker waits if it cannot read Leases, or if its cache is behind. While it waits, no healthy node
-// may be marked as not ready, and later none whose kubelet has renewed. After the switch, the test restarts
-// kube-controller-manager, as docs/deploy.md asks. Then kube-controller-manager must mark both silent nodes as not
-// ready: one is silent since before the switch, and one since after it. The test logs whether they were marked before
-// the restart.
+// may be marked as not ready. Later, no node whose kubelet has renewed may be marked. After the switch, the test
+// restarts kube-controller-manager, as docs/deploy.md asks. Then kube-controller-manager must mark both silent nodes as
+// not ready: one is silent since before the switch, and one since after it. The test logs whether they were marked
+// before the restart.
 //
 //	E2E_TAKEOVER, E2E_ROLLBACK, E2E_BY_HAND   commands of the switches; the last one rolls back with kubectl
 //	E2E_STOP, E2E_START                       commands that stop and start our server

@@ -118,7 +118,7 @@ func newRenewals() *renewals {
 	return &renewals{last: map[string]time.Time{}, gap: map[string]time.Duration{}}
 }
 
-// followRenewals records renewals until the returned function is called.
+// followRenewals records renewals in the background. It returns the records, and a function that ends the recording.
 func followRenewals(ctx context.Context, leases coordinationclient.LeaseInterface) (*renewals, func()) {
 	seen := newRenewals()
 	ctx, cancel := context.WithCancel(ctx)
@@ -157,8 +157,8 @@ func (r *renewals) see(held *coordinationv1.Lease) {
 	at := held.Spec.RenewTime.Time
 	last, is := r.last[held.Name]
 	if is && !at.After(last) {
-		// This is no new renewal. After a rollback without etcd, the renewTime may even be older: built-in storage then
-		// has the one from before the takeover.
+		// A renewTime that is not later than the last one is no new renewal. After a rollback without etcd, it may even
+		// be earlier: built-in storage then has the one from before the takeover.
 		return
 	}
 	if is {

@@ -28,7 +28,7 @@ const (
 	shardReady shardState = "ready"
 	// shardExpired means that the Lease expired less than its duration ago.
 	shardExpired shardState = "expired"
-	// shardUncertain means that the Lease expired longer ago. The sharder tries to acquire the Lease.
+	// shardUncertain means that the Lease expired at least its duration ago. The sharder tries to acquire the Lease.
 	shardUncertain shardState = "uncertain"
 	// shardDead means that the shard released its Lease, or that the sharder holds the Lease.
 	shardDead shardState = "dead"

@@ -18,8 +18,8 @@ import (
 
 const (
 	sharedObjects = 100
-	// Minimum and maximum number of a shard's objects. On average a shard has a third or a quarter of them, but the
-	// ring is not even.
+	// Minimum and maximum number of a shard's objects. On average a shard has a third or a quarter of all objects, but
+	// the hash ring is not even.
 	partMin = 10
 	partMax = 50
 	// Maximum time of a change that need not wait for a Lease to expire. It is less than the duration of a Lease, and
@@ -149,7 +149,8 @@ func (s *shards) still(ctx context.Context) error {
 	return nil
 }
 
-// TestShards starts a fourth shard, and then ends two shards. Only the necessary objects may move.
+// TestShards starts a fourth shard, and then ends two shards. Objects may move only to the new shard, and from a shard
+// that ends.
 func TestShards(t *testing.T) {
 	t.Parallel()
 	check(t, 80*time.Second, func(ctx context.Context) error {

@@ -99,8 +99,8 @@ func TestSwitch(t *testing.T) {
 	if back, err := leases.Get(ctx, "old", metav1.GetOptions{}); err != nil || back.ResourceVersion != old.ResourceVersion {
 		t.Fatalf("the built-in Lease has changed: %v %v", back, err)
 	}
-	// Our resourceVersions are far above those of built-in storage. So kube-apiserver waits for one of ours, and sends
-	// no event.
+	// Our resourceVersions are far above those of built-in storage. So for a watch from one of ours, kube-apiserver
+	// waits until built-in storage reaches it, and sends no event.
 	silent, err := leases.Watch(ctx, metav1.ListOptions{ResourceVersion: last.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)

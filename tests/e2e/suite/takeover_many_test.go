@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// Number of concurrent requests that create or delete further Leases.
+	// Number of concurrent requests that create or delete the further Leases (E2E_TAKEOVER_LEASES), which no client
+	// renews.
 	manyAtOnce = 50
 	// Minimum and maximum duration of a further Lease, in seconds.
 	manyShortest, manyLongest = 15, 3600

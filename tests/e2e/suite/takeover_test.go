@@ -419,8 +419,8 @@ func (s *scene) compareSet(ctx context.Context, name string, before map[string]c
 	return nil
 }
 
-// killTakeovers kills takeovers at their lines, then completes one and rolls it back. Then it kills takeovers again,
-// and cancels each. The Leases must stay the same.
+// killTakeovers kills a series of takeovers, each after a later line of its output. Then it completes a takeover and
+// rolls it back. Then it kills a second series, and cancels each takeover. The Leases must stay the same.
 func (s *scene) killTakeovers(ctx context.Context) error {
 	before, err := s.fixed(ctx)
 	if err != nil {

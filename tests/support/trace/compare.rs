@@ -5,7 +5,8 @@
 use super::symbols::{Bindings, Place, Symbol, is_age, is_time};
 use serde_json::{Map, Value};
 
-/// A comparison of bodies, which binds their symbols and collects differences.
+/// A comparison of bodies, which collects differences. It binds the symbols of the recorded body, such as `${uid:1}`,
+/// to received values.
 #[derive(Debug)]
 pub(crate) struct Comparison<'a> {
     bindings: &'a mut Bindings,
@@ -14,7 +15,7 @@ pub(crate) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// Starts a comparison of values at `place`.
+    /// Starts a comparison of values at `place`: in a response, or in the events of a stream.
     pub(crate) fn new(bindings: &'a mut Bindings, place: Place) -> Self {
         Self { bindings, place, differences: Vec::new() }
     }

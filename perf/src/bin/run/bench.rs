@@ -227,8 +227,9 @@ impl<'l> Bench<'l> {
             ("delete", Some(bench("delete-collection", leases))),
         ] {
             let mut probe = bench("renew", 100);
-            // With one request in flight, a renewal that takes longer than 2 ms would delay all later ones. On disk,
-            // the latency would then grow until the end of the work, and would show only the number of renewals.
+            // With one request in flight, a renewal that takes longer than 2 ms (the interval at this rate) would delay
+            // all later ones. On disk, the latency would then grow with each renewal until the end of the work. So it
+            // would show how many renewals were sent, not how long one renewal waits.
             probe.extend(flags(&[("--connections", 1), ("--streams", 64), ("--rate", 500)]));
             probe.extend(["--namespace", "probe", "--warm-up", "200ms", "--duration", "10m"].map(str::to_owned));
             let (process, command) = self.lab.start_load(&server, H2_TLS, &probe)?;

@@ -24,7 +24,8 @@ pub(crate) fn measure(per_second: u32, duration: Duration, is_over: impl Fn() ->
     Ok(told(per_second, duration, lateness_ns, format!("sleep {per_second} times a second")))
 }
 
-/// Builds the result of a measurement without a load generator, from the time of each operation.
+/// Builds the result of a measurement without a load generator, from a time for each operation: its duration, or how
+/// late it was. `command` describes the operation, in place of a load generator's command line.
 pub(crate) fn told(per_second: impl Serialize, duration: Duration, mut times_ns: Vec<u128>, command: String) -> Told {
     times_ns.sort_unstable();
     let ms = |share: f64| milliseconds(&times_ns, share);

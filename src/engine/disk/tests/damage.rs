@@ -1,4 +1,5 @@
-//! The file changes on the disk. The next open notices the damage, unless only unused bytes have changed.
+//! The file changes on the disk. The next open notices the damage, unless only unused bytes have changed. After a
+//! crash, the open may instead drop a damaged last commit.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! A backend in memory for tests. It fails on demand, and remembers unsynced changes.
+//! A backend in memory for tests. It fails on demand, and remembers unsynced changes. Its bytes begin with the log,
+//! which has the newest single entries. The database of redb follows the log.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
