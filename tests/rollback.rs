@@ -23,7 +23,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use support::eventually;
-use support::handover::{EARLY, HANDOVER, LATE, LATER, NAMESPACE, try_call};
+use support::handover::{EARLY, HANDOVER, LATE, NAMESPACE, try_call};
 use support::lease::{collection, path};
 use support::server::TestServer;
 use support::stream::Endpoint;
@@ -508,8 +508,8 @@ fn a_rollback_that_cannot_be_completed_is_too_late() {
 }
 
 /// Goal: a rollback overwrites no newer built-in Leases. An earlier rollback was killed when the APIService was local,
-/// and its policy has ended. A client has acquired a lock in built-in storage, and a tool has registered the Service
-/// again.
+/// and its policy has ended. In built-in storage, a client has acquired a lock, and a node has renewed its Lease. Then
+/// a tool has registered the Service again.
 #[test]
 fn a_rollback_after_writes_of_clients_to_built_in_storage_is_too_late() {
     let server = TestServer::start();
@@ -524,7 +524,8 @@ fn a_rollback_after_writes_of_clients_to_built_in_storage_is_too_late() {
     assert_eq!(status, 200, "{answer}");
     let lock_of_client = changed.objects.get_mut(&path(NAMESPACE, "changed")).expect("a Lease");
     lock_of_client["spec"]["holderIdentity"] = "third".into();
-    lock_of_client["spec"]["renewTime"] = LATER.into();
+    let node = changed.objects.get_mut(&path(NODES, "node")).expect("a Lease");
+    node["spec"]["renewTime"] = "2026-01-01T00:01:00.000000Z".into();
     drop(changed);
     let error = roll_back(&cluster, &url, "first").expect_err("too late");
     assert!(error.contains("an earlier rollback was not complete when its admission policy ended"), "{error}");

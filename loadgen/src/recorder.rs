@@ -125,9 +125,9 @@ impl Recorder {
         self.window.contains(&at)
     }
 
-    /// Whether the measured time has ended, and `at` is before its end.
-    pub(crate) fn is_over(&self, at: u64) -> bool {
-        self.window.end < u64::MAX && at < self.window.end
+    /// Whether the end of the measured time is known, and `due` is before that end.
+    pub(crate) fn is_due_before_end(&self, due: u64) -> bool {
+        self.window.end < u64::MAX && due < self.window.end
     }
 
     /// Counts a request due at `due` that succeeded at `now`. Rates count the requests that were answered in the

@@ -16,7 +16,7 @@ pub(crate) trait Outcome {
     /// Returns the results that simulated nodes and benches have in common.
     fn summary(&self) -> Summary<'_>;
 
-    /// Whether the run reached the measured time, and had no errors and no violations.
+    /// Whether the warm-up ended, so that the run was measured, and whether it had no errors and no violations.
     fn is_fine(&self) -> bool {
         self.summary().is_fine()
     }
@@ -51,12 +51,12 @@ pub(crate) struct Summary<'r> {
 }
 
 impl<'r> Summary<'r> {
-    /// Whether the run reached the measured time.
+    /// Whether the warm-up ended, so that the run was measured.
     pub(crate) fn is_measured(&self) -> bool {
         self.window.seconds() > 0.0
     }
 
-    /// Whether the run reached the measured time, and had no errors and no violations.
+    /// Whether the warm-up ended, so that the run was measured, and whether it had no errors and no violations.
     pub(crate) fn is_fine(&self) -> bool {
         self.is_measured() && self.recorder.errors_count() == 0 && self.violations == 0
     }

@@ -151,8 +151,8 @@ impl Upkeep {
         }
     }
 
-    /// Whether a snapshot can continue before the worker's next event. If so, the next turn of the event loop must
-    /// begin at once.
+    /// Whether a snapshot can continue now, without a further event of the worker, which writes to the store. If so,
+    /// the next turn of the event loop must begin at once.
     pub(super) fn has_work(&self) -> bool {
         let is_free = self.under_way.is_none() && self.retry_ms.is_none() && self.pause_ms.is_none();
         is_free && (self.claimed.is_some() || self.taking.as_ref().is_some_and(Taking::has_work))

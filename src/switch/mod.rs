@@ -235,10 +235,13 @@ fn report_silent(clients: &Clients, report: &mut Report<'_>) {
 /// this function then makes the APIService local again.
 ///
 /// # Errors
-/// If another command has requested a phase, or if no replica accepts the request.
+/// If the takeover has become complete, or another command has requested a phase. Also if no replica accepts the
+/// request.
 async fn cancel(clients: &Clients, claim: &mut Claim, phase: Phase) -> Result<(), SwitchError> {
-    match claim.insist_unless(clients, phase, Some(Step::NotOurs), |_| false).await {
-        Ok(_) => make_local_if_registered(clients).await,
+    match claim.insist_unless(clients, phase, Some(Step::NotOurs), Handover::is_serving).await {
+        Ok(true) => make_local_if_registered(clients).await,
+        // A tool has registered the Service again. Clients may have acquired locks at this server since.
+        Ok(false) => Err(SwitchError("the takeover has come to its end meanwhile: run rollback again".to_owned())),
         Err(error) if claim.is_lost() => Err(error),
         Err(error) => Err(failed("the takeover is not cancelled; cancel it with rollback --apiservice", error)),
     }

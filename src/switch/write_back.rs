@@ -12,6 +12,7 @@ use crate::cluster::told;
 use crate::handover::is_lease;
 use crate::resource::NODE_LEASE_NAMESPACE;
 use futures_util::{StreamExt as _, stream};
+use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, VersionMatch};
 use std::collections::BTreeMap;
@@ -24,6 +25,11 @@ const FORBIDDEN: u16 = 403;
 const RETRY: Duration = Duration::from_millis(250);
 /// Maximum number of concurrent writes.
 const WRITES_AT_ONCE: usize = 32;
+
+/// Minimum time from the renewal of this server's Lease to that of the built-in Lease, for [`has_newer`]. The policy of
+/// a rollback lasts longer than this after the last write here. But a kube-apiserver that starts may write a renewal to
+/// built-in storage. The Lease here is then older by one renew interval of the client, which is 10 s for a node.
+const NEWER_MIN: SignedDuration = SignedDuration::from_secs(15);
 
 /// A write of a built-in Lease, after which the built-in Lease equals this server's Lease.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,20 +119,26 @@ pub(super) async fn write_renewals(clients: &Clients, ours: &[Lease]) -> Result<
     Ok(carry_out(clients, &[renewals], 0, || Ok(())).await.0)
 }
 
-/// Whether built-in storage has a later renewal than `ours`, this server's Leases. If this server has accepted no write
-/// since it returned `ours`, clients have then written built-in Leases. A time in the future is no renewal.
+/// Whether clients have renewed built-in Leases after `ours`, this server's Leases, which have not changed since. This
+/// happens if the policy of a killed rollback has ended while the APIService was local.
 ///
 /// # Errors
 /// If kube-apiserver does not answer.
 pub(super) async fn has_newer(clients: &Clients, ours: &[Lease]) -> Result<bool, SwitchError> {
     let cluster = clients.cluster();
     let theirs = cluster.all_leases().list(&ListParams::default()).await.map_err(|error| cluster.failed(&error))?;
-    let now = policy::now(cluster).await?;
-    let last = |leases: &[Lease]| {
-        let of_clients = leases.iter().filter(|lease| !is_own(lease));
-        of_clients.filter_map(Lease::renew_time).filter(|time| *time <= now).max()
-    };
-    Ok(last(ours).is_some_and(|ours| last(&theirs.items) > Some(ours)))
+    let ours: BTreeMap<_, _> = ours.iter().map(|lease| (key(lease), lease)).collect();
+    Ok(theirs.items.iter().any(|found| ours.get(&key(found)).is_some_and(|lease| is_newer(found, lease))))
+}
+
+/// Whether the holder of the Lease `ours` has renewed the built-in Lease `theirs` more than [`NEWER_MIN`] later. Only
+/// times of the same holder are compared, since the clocks of clients may differ. The Lease of a node always has the
+/// same holder.
+fn is_newer(theirs: &Lease, ours: &Lease) -> bool {
+    let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty());
+    let has_same_holder = holder(ours).is_some_and(|of_ours| holder(theirs) == Some(of_ours));
+    let times = theirs.renew_time().zip(ours.renew_time());
+    has_same_holder && times.is_some_and(|(theirs, ours)| theirs.duration_since(ours) > NEWER_MIN)
 }
 
 /// The writes after which the built-in Leases equal this server's Leases.
@@ -375,6 +387,16 @@ mod tests {
             compared(&[node("b", 9)], vec![node("a", 5)]),
             [vec![], vec![], vec![written], vec![], vec![], vec![]]
         );
+    }
+
+    #[test]
+    fn only_a_much_later_renewal_of_the_same_holder_is_newer() {
+        let node = |holder, renewed| lease(NODE_LEASE_NAMESPACE, "a", "u", holder, renewed);
+        assert!(is_newer(&node("a", 40), &node("a", 20)));
+        assert!(!is_newer(&node("a", 20), &node("a", 40)), "the Lease from the takeover");
+        assert!(!is_newer(&node("a", 30), &node("a", 20)), "a renewal while a kube-apiserver started");
+        assert!(!is_newer(&node("b", 40), &node("a", 20)), "the clock of a former holder is ahead");
+        assert!(!is_newer(&node("", 40), &node("", 20)), "two clients have released the lock");
     }
 
     #[test]

@@ -222,8 +222,9 @@ mod tests {
         assert!(log.event(ResourceVersion(106)).is_none());
     }
 
-    /// Goal: the bytes that an event counts do not depend on whether a client has read the state before the event. A
-    /// read encodes a state and stores the encoding. A state that the journal restores has no encoding.
+    /// Goal: an event counts the same bytes towards the limit of the log, whether a client has read its old state or
+    /// not. A read of a state stores the state's encoding in the state. These bytes must not count, since a state that
+    /// the journal restores has no encoding.
     #[test]
     fn an_event_counts_the_same_bytes_read_or_unread() {
         let mut lease = Lease::default();

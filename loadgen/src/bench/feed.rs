@@ -67,14 +67,14 @@ impl Feed {
     /// Whether a request that was due before the end of the measured time has not been sent. Requests due before the
     /// measured time count too, since they must be sent first: requests are sent in the order of their due times.
     pub(super) fn is_owed(&self, recorder: &Recorder) -> bool {
-        self.pace.as_ref().is_some_and(|pace| recorder.is_over(pace.due()))
+        self.pace.as_ref().is_some_and(|pace| recorder.is_due_before_end(pace.due()))
     }
 
     /// Ends the run: counts as errors the requests that were due in the measured time and were not sent.
     pub(super) fn abandon(&mut self, course: &Course, recorder: &mut Recorder) {
         let Some(pace) = &mut self.pace else { return };
         let mut owed = 0;
-        while recorder.is_over(pace.due()) {
+        while recorder.is_due_before_end(pace.due()) {
             owed += u64::from(recorder.is_measured(pace.due()));
             pace.advance(0);
         }

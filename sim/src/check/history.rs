@@ -161,7 +161,7 @@ pub enum SeenKind {
 pub struct Term {
     /// The Lease that is the lock of the election.
     pub lock: Key,
-    /// Client that was the candidate.
+    /// Client that believed that it was the leader.
     pub client: TaskId,
     /// Start of the period, in microseconds since the start of the run.
     pub from_us: u64,

@@ -23,7 +23,8 @@ use std::collections::VecDeque;
 pub(super) struct Long {
     /// Requests in arrival order; the streams of some may have been reset.
     queue: VecDeque<Whole>,
-    /// State of the queued requests when the connection was served last.
+    /// State that [`Long::note_state`] recorded when the connection was served last: whether the event loop may serve a
+    /// request of `queue` now. `None` if no state was recorded yet.
     state: Option<LongState>,
     /// Number of streams reset since requests of reset streams were last removed from the queue.
     resets: usize,
