@@ -367,8 +367,8 @@ impl Simulation {
     }
 }
 
-/// Adds requests to a lane until it has its maximum number of requests in flight. Without `--max`, adds requests only in
-/// the phase Creating. In later phases, timers then decide when requests are due. With `--max` there are no timers.
+/// Adds requests to a lane until it has its maximum number of requests in flight. Without `--max`, adds requests only
+/// in the phase Creating. In later phases, timers then decide when requests are due. With `--max` there are no timers.
 fn feed(rota: &mut Rota, fleet: &mut Fleet, lane: &mut Lane, index: usize, now: u64) {
     let round_len = rota.round_len(index);
     let mut busy = 0;

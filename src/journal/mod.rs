@@ -481,8 +481,8 @@ impl Journal {
         }
     }
 
-    /// Whether [`Journal::advance`] or [`Journal::end_turn`] has work to do now. Otherwise they have work only after the
-    /// next event of the worker, which reads and writes the store.
+    /// Whether [`Journal::advance`] or [`Journal::end_turn`] has work to do now. Otherwise they have work only after
+    /// the next event of the worker, which reads and writes the store.
     #[must_use]
     pub fn has_work(&self) -> bool {
         match &self.phase {
