@@ -16,7 +16,7 @@ impl Server {
         for at in (0..self.listeners.len()).rev() {
             for nth in 0..ACCEPTS_PER_TURN {
                 self.close_dead(now);
-                if nth == 0 && self.open_connections() >= self.max_connections && self.listeners[at].is_readable() {
+                if nth == 0 && self.is_full() && self.listeners[at].is_readable() {
                     self.tell_full(now);
                 }
                 if self.stop_ms.is_some() || self.place_ms().is_none_or(|place_ms| now.ms < place_ms) {
@@ -67,7 +67,7 @@ impl Server {
     /// gets [`ANONYMOUS_MS_MIN`] to show a certificate. Otherwise new peers would evict each other before any handshake
     /// completes. The time for which a handshake waits for this server does not count.
     fn place_ms(&mut self) -> Option<u64> {
-        if self.open_connections() < self.max_connections {
+        if !self.is_full() {
             return Some(0);
         }
         let oldest = self.conns.oldest_anonymous()?;
@@ -78,7 +78,7 @@ impl Server {
     /// and those whose peer is gone. They wait for a turn with enough time to close them. Until then, they must not
     /// cost another peer its connection.
     fn close_dead(&mut self, now: Now) {
-        while self.open_connections() >= self.max_connections {
+        while self.is_full() {
             let metrics = &mut self.service.api.metrics;
             if self.former.as_mut().is_some_and(|former| former.close_connection(metrics)) {
                 continue;
@@ -92,7 +92,7 @@ impl Server {
     /// Evicts the connection of the oldest anonymous peer if the connection limit is reached. Otherwise any peer could
     /// keep all other peers out with idle connections.
     fn make_place(&mut self) {
-        if self.open_connections() < self.max_connections {
+        if !self.is_full() {
             return;
         }
         if let Some(token) = self.conns.oldest_anonymous() {

@@ -41,6 +41,11 @@ impl Server {
         self.conns.len() + self.former.as_ref().map_or(0, |former| former.connections.len())
     }
 
+    /// Whether the number of open connections has reached the connection limit (`--max-connections`).
+    pub(super) fn is_full(&self) -> bool {
+        self.open_connections() >= self.max_connections
+    }
+
     /// Closes and frees some of what a reload has replaced.
     pub(super) fn end_former(&mut self) {
         let mut time = TimeBudget::new(END_US_PER_TURN);

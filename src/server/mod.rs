@@ -494,7 +494,7 @@ impl Server {
     fn recheck_connections(&mut self, now: Now) {
         // Below the limit, the server evicts nobody, so the round would be useless work. A round of many connections
         // can last for seconds. If each expiry began it anew, it would not reach the last slots.
-        let may_begin = self.recheck_slot.is_none() && self.open_connections() >= self.max_connections;
+        let may_begin = self.recheck_slot.is_none() && self.is_full();
         if may_begin && self.conns.take_expiry(now) {
             self.recheck_slot = Some(0);
         }
@@ -637,8 +637,7 @@ impl Server {
         }
         // At the connection limit, a new connection waits in the kernel. Once a peer's certificate has expired, the
         // server can evict that peer in favour of the new connection. So the poll must end at the next expiry.
-        let is_full = self.open_connections() >= self.max_connections;
-        let expiry_ms = if is_full { self.conns.expiry_ms(now) } else { None };
+        let expiry_ms = if self.is_full() { self.conns.expiry_ms(now) } else { None };
         let connection_ms = self.timers.peek().map(|Reverse((due_ms, _))| *due_ms);
         let (bookmarks_ms, metrics_ms) = (self.service.watchers.due_ms(), self.service.api.metrics.due_ms());
         let waiters_ms = self.service.waiters.due_ms();
