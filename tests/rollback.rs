@@ -60,11 +60,15 @@ enum Fault {
     /// While the admission policy has effect, somebody makes the APIService local. The server refuses the request that
     /// the command sends next.
     MadeLocal,
+    /// An earlier run was killed just after its request to make the APIService local. In the first run, the server
+    /// refuses a request. Only after the first run, the server carries out the request of the earlier run.
+    Delayed,
 }
 
 /// A request of the command.
 struct Request {
-    is_first_run: bool,
+    /// Name of the run: `earlier`, `first` or `second`.
+    run: String,
     /// Whether the command sends the request to the replica. Otherwise it sends it to kube-apiserver.
     is_to_replica: bool,
     method: String,
@@ -87,8 +91,10 @@ struct Cluster {
     counted: usize,
     /// Step of the hand-over just before the fault; `None` if no request had the fault.
     step: Option<String>,
-    /// Whether the first run of the command is killed.
-    is_killed: bool,
+    /// Names of the killed runs.
+    killed: Vec<String>,
+    /// Body of the request that [`Fault::Delayed`] delays.
+    delayed: Option<String>,
     /// Whether clients could write outdated built-in Leases at some time.
     was_open: bool,
 }
@@ -99,8 +105,13 @@ impl Cluster {
             "group": "coordination.k8s.io", "version": "v1", "groupPriorityMinimum": 16500, "versionPriority": 15,
             "caBundle": "Y2E=", "service": {"name": "coordination-apiserver", "namespace": "kube-system"},
         });
-        let metadata = json!({"name": "v1.coordination.k8s.io", "uid": "u", "resourceVersion": "1"});
-        let api_service = json!({"metadata": metadata, "spec": spec});
+        let annotations = json!({"coordination-apiserver/taken-over": "true"});
+        let metadata = json!({
+            "name": "v1.coordination.k8s.io", "uid": "u", "resourceVersion": "1", "annotations": annotations,
+        });
+        let api_service = json!({
+            "kind": "APIService", "apiVersion": "apiregistration.k8s.io/v1", "metadata": metadata, "spec": spec,
+        });
         let mut cluster = Self {
             replica,
             objects: [(API_SERVICE.to_owned(), api_service)].into(),
@@ -109,7 +120,8 @@ impl Cluster {
             number,
             counted: 0,
             step: None,
-            is_killed: false,
+            killed: Vec::new(),
+            delayed: None,
             was_open: false,
         };
         for name in ["changed", "created", "recreated"] {
@@ -151,7 +163,12 @@ impl Cluster {
     /// Answers a request of the command. Returns `None` if the connection ends without an answer.
     fn answer(&mut self, request: &Request) -> Option<Answer> {
         let Request { method, target, body, .. } = request;
-        let can_fail = request.is_first_run && self.can_fail(method, target);
+        if request.run == "earlier" && method == "PUT" && target.split('?').next() == Some(API_SERVICE) {
+            self.delayed = Some(body.clone());
+            self.killed.push(request.run.clone());
+            return None;
+        }
+        let can_fail = request.run == "first" && self.can_fail(method, target);
         self.counted += usize::from(can_fail);
         let fails = can_fail && self.counted == self.number;
         if fails {
@@ -159,7 +176,7 @@ impl Cluster {
             if self.fault == Fault::MadeLocal {
                 self.make_local();
             }
-            if matches!(self.fault, Fault::Refused | Fault::MadeLocal) {
+            if matches!(self.fault, Fault::Refused | Fault::MadeLocal | Fault::Delayed) {
                 return Some(failure(500, "a fault"));
             }
         }
@@ -167,13 +184,15 @@ impl Cluster {
             true => self.ask_replica(method, target, body),
             false => self.ask_apiserver(method, target, body),
         };
-        self.is_killed |= fails && self.fault == Fault::Killed;
+        if fails && self.fault == Fault::Killed {
+            self.killed.push(request.run.clone());
+        }
         (!fails).then_some(answer)
     }
 
     fn can_fail(&self, method: &str, target: &str) -> bool {
         match self.fault {
-            Fault::Refused => true,
+            Fault::Refused | Fault::Delayed => true,
             // Some requests change nothing in the cluster. For them, a lost answer has the same effect as a refusal. A
             // kill has the same effect as a kill after the last write.
             Fault::Unanswered | Fault::Killed => method != "GET" && !target.contains("dryRun"),
@@ -241,6 +260,8 @@ impl Cluster {
                 self.objects.remove(&path);
                 (200, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
             }
+            // As at kube-apiserver, a write that changes nothing keeps the `resourceVersion`.
+            ("PUT", Some(found)) if found == object => (200, found),
             (_, found) => {
                 self.version += 1;
                 let version = self.version.to_string();
@@ -317,7 +338,7 @@ fn lock(cluster: &Mutex<Cluster>) -> MutexGuard<'_, Cluster> {
 }
 
 /// Starts the servers of the cluster on one port, and returns their URL. The first segment of a request's path names
-/// the run of the command, `first` or `second`. The second segment names the server, `apiserver` or `replica`.
+/// the run of the command. The second segment names the server, `apiserver` or `replica`.
 fn serve(cluster: &Arc<Mutex<Cluster>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -354,14 +375,14 @@ fn serve_one(socket: TcpStream, cluster: &Mutex<Cluster>) -> io::Result<()> {
     let parts: Vec<_> = url.splitn(4, '/').collect();
     let [_, run, server, target] = parts[..] else { return Ok(()) };
     let request = Request {
-        is_first_run: run == "first",
+        run: run.to_owned(),
         is_to_replica: server == "replica",
         method: method.to_owned(),
         target: format!("/{target}"),
         body: String::from_utf8_lossy(&body).into_owned(),
     };
     let mut cluster = lock(cluster);
-    if request.is_first_run && cluster.is_killed {
+    if cluster.killed.contains(&request.run) {
         drop(cluster);
         // The command is not really killed: its thread goes on. Here the thread waits until its own timeout, so that it
         // uses little of the processor.
@@ -399,7 +420,7 @@ fn roll_back(cluster: &Mutex<Cluster>, url: &str, run: &str) -> Result<(), Strin
         let done = rollback(&RollbackArgs { cluster: switch, apiservice: None }, &mut say);
         done.map_err(|error| format!("{lines}{error}"))
     });
-    let is_killed = || run == "first" && lock(cluster).is_killed;
+    let is_killed = || lock(cluster).killed.iter().any(|killed| killed == run);
     eventually("the end of the command", || command.is_finished() || is_killed());
     if command.is_finished() { command.join().expect("no panic") } else { Err("killed".to_owned()) }
 }
@@ -410,13 +431,17 @@ fn roll_back_twice(fault: Fault, number: usize) -> bool {
     let server = TestServer::start();
     let cluster = Arc::new(Mutex::new(Cluster::new(server.endpoint(), fault, number)));
     let url = serve(&cluster);
-    let first = roll_back(&cluster, &url, "first");
-    let status = lock(&cluster).acquire();
-    let mut second = roll_back(&cluster, &url, "second");
-    // If this machine stalls, a read may exceed the command's limit of 1 s. Then the operator runs the command again.
-    if second.as_ref().is_err_and(|why| why.ends_with("does not answer")) {
-        second = roll_back(&cluster, &url, "second");
+    if fault == Fault::Delayed {
+        assert_eq!(roll_back(&cluster, &url, "earlier"), Err("killed".to_owned()));
     }
+    let first = roll_back(&cluster, &url, "first");
+    let mut changed = lock(&cluster);
+    if let Some(body) = changed.delayed.take() {
+        changed.ask_apiserver("PUT", API_SERVICE, &body);
+    }
+    let status = changed.acquire();
+    drop(changed);
+    let second = roll_back_again(&cluster, &url);
 
     let cluster = lock(&cluster);
     let step = cluster.step.as_deref();
@@ -441,13 +466,24 @@ fn roll_back_twice(fault: Fault, number: usize) -> bool {
     step.is_some()
 }
 
-/// Makes rollbacks with the fault at the first request that can have it, at the second one, and so on.
-fn check(fault: Fault) {
-    let mut faults = 0;
+/// Runs the command a second time, without faults.
+fn roll_back_again(cluster: &Mutex<Cluster>, url: &str) -> Result<(), String> {
+    let second = roll_back(cluster, url, "second");
+    // If this machine stalls, a read may exceed the command's limit of 1 s. Then the operator runs the command again.
+    match second.as_ref().is_err_and(|why| why.ends_with("does not answer")) {
+        true => roll_back(cluster, url, "second"),
+        false => second,
+    }
+}
+
+/// Makes rollbacks with the fault at the first request that can have it, at the second one, and so on. `attempt` makes
+/// one with the fault at the request of this number, and returns whether the fault occurred.
+fn check(attempt: impl Fn(usize) -> bool + Sync) {
+    let (attempt, mut faults) = (&attempt, 0);
     loop {
         let has_fault: Vec<bool> = thread::scope(|scope| {
             let numbers = faults + 1..=faults + AT_ONCE;
-            let rollbacks: Vec<_> = numbers.map(|number| scope.spawn(move || roll_back_twice(fault, number))).collect();
+            let rollbacks: Vec<_> = numbers.map(|number| scope.spawn(move || attempt(number))).collect();
             rollbacks.into_iter().map(|rollback| rollback.join().expect("no panic")).collect()
         });
         faults += has_fault.iter().filter(|has_fault| **has_fault).count();
@@ -460,22 +496,27 @@ fn check(fault: Fault) {
 
 #[test]
 fn a_rollback_with_a_refused_request_is_completed_by_the_next() {
-    check(Fault::Refused);
+    check(|number| roll_back_twice(Fault::Refused, number));
 }
 
 #[test]
 fn a_rollback_with_an_unanswered_write_is_completed_by_the_next() {
-    check(Fault::Unanswered);
+    check(|number| roll_back_twice(Fault::Unanswered, number));
 }
 
 #[test]
 fn a_killed_rollback_is_completed_by_the_next() {
-    check(Fault::Killed);
+    check(|number| roll_back_twice(Fault::Killed, number));
+}
+
+#[test]
+fn a_delayed_request_of_a_killed_rollback_exposes_no_outdated_lease() {
+    check(|number| roll_back_twice(Fault::Delayed, number));
 }
 
 #[test]
 fn a_rollback_that_fails_beside_a_local_api_service_is_completed_by_the_next() {
-    check(Fault::MadeLocal);
+    check(|number| roll_back_twice(Fault::MadeLocal, number));
 }
 
 /// Goal: the second run does not report success if it can no longer write the Leases. The policy has ended, or the
@@ -507,13 +548,19 @@ fn a_rollback_that_cannot_be_completed_is_too_late() {
     }
 }
 
-/// Goal: a rollback overwrites no newer built-in Leases. An earlier rollback was killed when the APIService was local,
-/// and its policy has ended. In built-in storage, a client has acquired a lock, and a node has renewed its Lease. Then
-/// a tool has registered the Service again.
+/// Goal: a rollback overwrites no newer built-in Leases, and no lock gets a second holder, whichever request fails. An
+/// earlier rollback was killed when the APIService was local, and its policy has ended. In built-in storage, a client
+/// has acquired a lock, and a node has renewed its Lease. Then a tool has registered the Service again.
 #[test]
 fn a_rollback_after_writes_of_clients_to_built_in_storage_is_too_late() {
+    check(roll_back_too_late);
+}
+
+/// Makes a rollback that is too late, with a fault at the request `number`, and then another one. Returns whether the
+/// fault occurred.
+fn roll_back_too_late(number: usize) -> bool {
     let server = TestServer::start();
-    let cluster = Arc::new(Mutex::new(Cluster::new(server.endpoint(), Fault::Refused, usize::MAX)));
+    let cluster = Arc::new(Mutex::new(Cluster::new(server.endpoint(), Fault::Refused, number)));
     let url = serve(&cluster);
     let mut changed = lock(&cluster);
     let handover = path("kube-system", HANDOVER);
@@ -522,15 +569,29 @@ fn a_rollback_after_writes_of_clients_to_built_in_storage_is_too_late() {
     lease["metadata"]["annotations"]["coordination-apiserver/step"] = "released".into();
     let (status, answer) = changed.ask_replica("PUT", &handover, &lease.to_string());
     assert_eq!(status, 200, "{answer}");
+    let service = changed.objects.get_mut(API_SERVICE).expect("the APIService");
+    service["metadata"]["annotations"] = json!({"coordination-apiserver/write": "rollback"});
     let lock_of_client = changed.objects.get_mut(&path(NAMESPACE, "changed")).expect("a Lease");
     lock_of_client["spec"]["holderIdentity"] = "third".into();
     let node = changed.objects.get_mut(&path(NODES, "node")).expect("a Lease");
     node["spec"]["renewTime"] = "2026-01-01T00:01:00.000000Z".into();
     drop(changed);
-    let error = roll_back(&cluster, &url, "first").expect_err("too late");
-    assert!(error.contains("an earlier rollback was not complete when its admission policy ended"), "{error}");
+    let first = roll_back(&cluster, &url, "first");
+    let cut = lock(&cluster);
+    let what = format!("request {number} at {:?}: {first:?}", cut.step);
+    assert_ne!(cut.step_of_handover(), "serving", "the client keeps its lock: {what}");
+    let mark = &cut.objects[API_SERVICE]["metadata"]["annotations"]["coordination-apiserver/taken-over"];
+    assert!(mark.is_null(), "no later run takes the Service for that of the takeover: {what}");
+    drop(cut);
+    let runs = [first, roll_back_again(&cluster, &url)];
+    let is_too_late = |run: &Result<(), String>| {
+        let too_late = "an earlier rollback was not complete when its admission policy ended";
+        run.as_ref().is_err_and(|error| error.contains(too_late))
+    };
+    assert!(runs.iter().any(is_too_late), "{what}, {:?}", runs[1]);
     let cluster = lock(&cluster);
-    assert_eq!(cluster.holders().get("changed"), Some(&"third"), "the client keeps its lock");
-    assert_eq!(cluster.step_of_handover(), "not-ours", "the replicas are told");
-    assert!(cluster.is_local() && !cluster.has_policy());
+    assert_eq!(cluster.holders().get("changed"), Some(&"third"), "the client keeps its lock: {what}");
+    assert_eq!(cluster.step_of_handover(), "not-ours", "the replicas are told: {what}");
+    assert!(cluster.is_local() && !cluster.has_policy(), "{what}");
+    cluster.step.is_some()
 }

@@ -33,6 +33,7 @@ use crate::handover::{NAME, Phase, Step};
 use clients::{Clients, Server};
 use indicatif::{ProgressBar, ProgressStyle};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::ResourceExt as _;
 use kube::api::PostParams;
 use phase::{Claim, Handover, another_command};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -42,6 +43,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
 /// Time that the command leaves for writes that a kube-apiserver began before it switched. After this time, the
 /// replicas read built-in storage for the last time. A write that takes longer may be lost.
@@ -78,6 +80,12 @@ const FAILING_MAX: Duration = Duration::from_secs(15);
 const SILENT_MAX: Duration = Duration::from_secs(40);
 /// Label of an APIService whose spec kube-apiserver restores when kube-apiserver starts.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+/// Annotation of the APIService with the id of the last write by a command. The id is new in each write, so each write
+/// changes the `resourceVersion`.
+const WRITE_ID: &str = "coordination-apiserver/write";
+/// Annotation of an APIService that `takeover` has registered. A command that makes the APIService local removes the
+/// annotation. A tool that registers the Service again does not set it.
+const TAKEN_OVER: &str = "coordination-apiserver/taken-over";
 /// HTTP status code for a write whose `resourceVersion` is not that of the current object.
 const CONFLICT: u16 = 409;
 /// HTTP status code for an object that does not exist.
@@ -306,6 +314,9 @@ fn hold_signals() {
 /// Replaces the APIService for Leases. `change` changes the current APIService to the new one. `check` decides whether
 /// the command may still do so.
 ///
+/// Even a replacement that changes nothing else gets a new [`WRITE_ID`]. So the delayed request of an earlier command
+/// fails with a conflict, if kube-apiserver carries out this request only after the replacement.
+///
 /// # Errors
 /// If `check` fails, or if kube-apiserver does not answer or refuses the replacement.
 async fn replace_api_service(
@@ -321,6 +332,7 @@ async fn replace_api_service(
         // replacement by another command comes after the read above, and leads to a conflict.
         check().await?;
         change(&mut service);
+        service.annotations_mut().insert(WRITE_ID.to_owned(), Uuid::new_v4().to_string());
         match services.replace(API_SERVICE, parameters, &service).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}

@@ -8,8 +8,8 @@ use super::phase::{Claim, Handover, await_step, report_replicas};
 use super::takeover::{read_api_service, undo};
 use super::without_etcd::{TOO_LATE, end_late, roll_back};
 use super::{
-    NO_ETCD, RESTART, Report, SWITCH_MAX, SwitchError, WATCH_MAX, WITHOUT_ETCD, await_local, canary, cancel, failed,
-    hold_signals, make_local, names_service, policy, renewals, replace_api_service,
+    NO_ETCD, RESTART, Report, SWITCH_MAX, SwitchError, WATCH_MAX, WITHOUT_ETCD, await_local, canary, cancel,
+    check_given_back, failed, hold_signals, make_local, names_service, policy, renewals, replace_api_service,
 };
 use crate::cli::RollbackArgs;
 use crate::handover::{Phase, Step};
@@ -179,6 +179,9 @@ pub(super) async fn end_incomplete(
     };
     if !is_dry_run {
         cancel(clients, &mut claim, back).await?;
+        // After this write, a delayed request of the takeover to register the Service fails with a conflict.
+        let check = async || check_given_back(clients).await;
+        replace_api_service(clients, &PostParams::default(), check, make_local).await?;
         report.line("a takeover has not come to its end; it is cancelled");
     }
     Ok(())

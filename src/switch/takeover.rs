@@ -9,8 +9,8 @@ use super::policy::{self, Permitted};
 use super::without_etcd::{self, check_no_rollback, take_over};
 use super::{
     API_SERVICE, AUTOMANAGED, COPY_MAX, IN_FLIGHT_MAX, NO_ETCD, RESTART, Report, SETTLE_MAX, SWITCH_MAX, SwitchError,
-    WATCH_MAX, WITHOUT_ETCD, await_local, await_switch, canary, cancel, copy_failed, failed, give_back_if_cancelled,
-    hold_signals, is_forwarded, make_local, names_service, renewals, replace_api_service,
+    TAKEN_OVER, WATCH_MAX, WITHOUT_ETCD, await_local, await_switch, canary, cancel, copy_failed, failed,
+    give_back_if_cancelled, hold_signals, is_forwarded, make_local, names_service, renewals, replace_api_service,
 };
 use crate::cli::{self, TakeoverArgs};
 use crate::cluster::told;
@@ -166,7 +166,7 @@ pub(super) fn check_service(present: &APIService, wanted: &APIService) -> Result
     match (named(present), named(wanted)) {
         (Some(present), Some(wanted)) if present != wanted => Err(SwitchError(format!(
             "the APIService names the Service {present} instead of {wanted}: run rollback with the replicas of that \
-             Service first"
+             Service first. If these replicas no longer run, roll back by hand (docs/deploy.md)"
         ))),
         _ => Ok(()),
     }
@@ -288,14 +288,15 @@ pub(super) async fn undo(clients: &Clients, claim: &mut Claim, report: &mut Repo
 }
 
 /// Sets the spec of the current APIService to the spec in the user's manifest, and adds the labels and annotations of
-/// the manifest. Removes the label that makes kube-apiserver restore its own spec.
+/// the manifest. Adds the annotation [`TAKEN_OVER`]. Removes the label that makes kube-apiserver restore its own spec.
 pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     service.spec.clone_from(&wanted.spec);
     let labels = service.metadata.labels.get_or_insert_default();
-    labels.remove(AUTOMANAGED);
     labels.extend(wanted.metadata.labels.clone().unwrap_or_default());
+    labels.remove(AUTOMANAGED);
     let annotations = service.metadata.annotations.get_or_insert_default();
     annotations.extend(wanted.metadata.annotations.clone().unwrap_or_default());
+    annotations.insert(TAKEN_OVER.to_owned(), "true".to_owned());
 }
 
 /// Reads the APIService for Leases from a file, like [`cli::read_api_service`].

@@ -12,8 +12,8 @@ use super::rollback::{check_phase, end_incomplete, tell_given_back};
 use super::takeover::{check_imported, check_service, read_api_service, register, switch};
 use super::without_etcd::{TOO_LATE, hold};
 use super::{
-    AUTOMANAGED, CONFLICT, NOT_FOUND, Report, await_local, await_switch, make_local, make_local_if_registered,
-    names_service, replace_api_service,
+    AUTOMANAGED, CONFLICT, NOT_FOUND, Report, TAKEN_OVER, await_local, await_switch, make_local,
+    make_local_if_registered, names_service, replace_api_service,
 };
 use crate::handover::{ASKED, MESSAGE, NAME, PHASE, Phase, STEP, Step};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -68,9 +68,10 @@ fn registration_replaces_spec_and_label_and_can_be_undone() {
     assert_eq!(service.metadata.resource_version.as_deref(), Some("7"), "somebody else's change is not undone");
     let labels = service.metadata.labels.clone().expect("labels");
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), [("app".to_owned(), "coordination-apiserver".to_owned())]);
+    assert!(service.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(TAKEN_OVER)));
     make_local(&mut service);
     assert!(!names_service(&service));
-    assert_eq!(service.spec, local().spec);
+    assert_eq!((&service.spec, &service.metadata.annotations), (&local().spec, &None));
     assert_eq!(service.metadata.labels.expect("labels").get(AUTOMANAGED).map(String::as_str), Some("onstart"));
 }
 
@@ -321,18 +322,21 @@ fn a_rollback_tells_the_replicas_that_kube_apiserver_has_the_leases() {
 }
 
 /// Goal: a rollback without etcd whose admission policy somebody has deleted does not report success. And a rollback
-/// cancels an incomplete takeover.
+/// cancels an incomplete takeover, and makes a delayed request of the takeover to register the Service fail: it writes
+/// the APIService, although the APIService is local.
 #[test]
 fn a_rollback_that_has_lost_its_policy_is_too_late() {
     let outcome = |phase: &'static str, step: &'static str, is_dry_run| {
-        let apiserver = serve(|request| match request.contains("/apiservices/") {
-            true => Some((200, json!(local()))),
-            false => missing(),
+        let writes = Arc::new([0, 0].map(AtomicUsize::new));
+        let (counted, seen) = (Arc::clone(&writes), Arc::clone(&writes));
+        let apiserver = serve(move |request| {
+            counted[1].fetch_add(usize::from(request.starts_with("PUT")), Ordering::SeqCst);
+            if request.contains("/apiservices/") { Some((200, json!(local()))) } else { missing() }
         });
-        let writes = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&writes);
         let replica = serve(move |request| {
-            counted.fetch_add(usize::from(request.starts_with("PUT")), Ordering::SeqCst);
+            let written = usize::from(request.starts_with("PUT"));
+            let has_written = seen[0].fetch_add(written, Ordering::SeqCst) + written > 0;
+            let step = if has_written { "not-ours" } else { step };
             Some((200, json!({"metadata": {"uid": "u", "annotations": {PHASE: phase, STEP: step}}})))
         });
         let mut say = |_: &str| {};
@@ -341,15 +345,16 @@ fn a_rollback_that_has_lost_its_policy_is_too_late() {
             let clients = Clients::without_tls(&apiserver, &replica);
             end_incomplete(&clients, is_dry_run, &mut report).await
         });
-        (ended.map_err(|error| error.to_string()), writes.load(Ordering::SeqCst))
+        (ended.map_err(|error| error.to_string()), writes.each_ref().map(|count| count.load(Ordering::SeqCst)))
     };
     let too_late = || Err(TOO_LATE.to_owned());
-    assert_eq!(outcome("hold", "released", false), (too_late(), 1), "the command ends the rollback");
-    assert_eq!(outcome("hold", "released", true), (too_late(), 0));
-    assert_eq!(outcome("hold", "not-ours", false), (Ok(()), 0), "a complete rollback");
-    assert_eq!(outcome("serve", "", false), (Ok(()), 1), "an incomplete takeover is cancelled");
-    assert_eq!(outcome("serve", "serving", false), (Ok(()), 0), "a complete takeover");
-    assert_eq!(outcome("serve", "not-ours", false), (Ok(()), 0), "the replicas know it");
+    assert_eq!(outcome("hold", "released", false), (too_late(), [1, 0]), "the command ends the rollback");
+    assert_eq!(outcome("hold", "released", true), (too_late(), [0, 0]));
+    assert_eq!(outcome("hold", "not-ours", false), (Ok(()), [0, 0]), "a complete rollback");
+    assert_eq!(outcome("serve", "", false), (Ok(()), [1, 1]), "an incomplete takeover is cancelled");
+    assert_eq!(outcome("serve", "", true), (Ok(()), [0, 0]));
+    assert_eq!(outcome("serve", "serving", false), (Ok(()), [0, 0]), "a complete takeover");
+    assert_eq!(outcome("serve", "not-ours", false), (Ok(()), [0, 0]), "the replicas know it");
 }
 
 /// Goal: a failed rollback without etcd keeps its admission policy while only the policy protects outdated built-in
@@ -378,7 +383,7 @@ fn a_rollback_that_fails_beside_a_local_api_service_keeps_its_policy() {
             let clients = Clients::without_tls(&server, &server);
             let policy = Installed::with_left("7", Duration::from_secs(60));
             let mut claim = Claim::of(&Handover { asked: "ours".to_owned(), ..Handover::default() });
-            hold(&clients, &policy, Duration::from_secs(15), &mut claim, &mut Report::new(&mut say)).await
+            hold(&clients, &policy, Duration::from_secs(15), false, &mut claim, &mut Report::new(&mut say)).await
         });
         (held.expect_err("not held").to_string(), writes.each_ref().map(|count| count.load(Ordering::SeqCst)))
     };

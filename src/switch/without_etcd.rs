@@ -28,9 +28,9 @@ use super::rollback::give_up_takeover;
 use super::takeover::{already, register};
 use super::write_back::{has_newer, list, write_back, write_renewals};
 use super::{
-    IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_local, await_switch,
-    cancel, copy_failed, failed, give_back_if_cancelled, hold_signals, make_local, names_service, renewals,
-    replace_api_service, report_silent,
+    IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, TAKEN_OVER, WATCH_MAX, await_local,
+    await_switch, cancel, copy_failed, failed, give_back_if_cancelled, hold_signals, make_local, names_service,
+    renewals, replace_api_service, report_silent,
 };
 use crate::api::identity::LABEL;
 use crate::cli::RollbackArgs;
@@ -39,6 +39,7 @@ use crate::resource::NODE_LEASE_NAMESPACE;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::ResourceExt as _;
 use kube::api::PostParams;
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
@@ -278,6 +279,12 @@ pub(super) async fn roll_back(
     if seen.is_serving() {
         await_stores(&clients, LIVE_MAX).await.map_err(|why| failed("nothing has changed", why))?;
     }
+    // Complete takeovers with and without etcd have the same state.
+    let can_begin = seen.is_serving() || seen.is_given_back() || matches!(seen.phase, Some(Phase::Copy | Phase::Hold));
+    if is_registered && !can_begin {
+        let why = "the Leases were not taken over with --without-etcd: run rollback without it";
+        return Err(SwitchError(why.to_owned()));
+    }
     if args.cluster.dry_run {
         renewals::check(clients.cluster(), report).await;
         report.line("a dry run: nothing was changed");
@@ -323,12 +330,7 @@ pub(super) async fn roll_back(
         // The replicas have lost the Lease of the hand-over, or somebody has deleted it.
         _ if is_incomplete => return end_late(&clients, &mut claim, report).await,
         // An operator has made the APIService local by hand, and a policy may be left behind.
-        _ if !is_registered => return finish(&clients, found, report).await,
-        Some(_) | None => {
-            return Err(SwitchError(
-                "the Leases were not taken over with --without-etcd: run rollback without it".into(),
-            ));
-        }
+        Some(_) | None => return finish(&clients, found, report).await,
     }
     let belief = belief(&leases(&clients, "0").await?);
     if seen.is_serving() && is_registered {
@@ -344,7 +346,7 @@ pub(super) async fn roll_back(
     }
     let policy = match policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_TIME, &service).await {
         Ok(policy) => policy,
-        Err(why) if is_registered && seen.is_serving() && !is_outdated_and_local(&clients).await => {
+        Err(why) if is_registered && seen.is_serving() && secure_registration(&clients, false).await => {
             // This server still serves all clients, so it needs no policy. But another rollback may rely on the policy.
             // So the command first requests the phase `serve`. If the other rollback has requested a phase, the request
             // fails, and the policy stays. Otherwise the other rollback can request no phase any more.
@@ -405,7 +407,7 @@ async fn give_back(
 ) -> Result<(), SwitchError> {
     let begun = Instant::now();
     let ours = match belief {
-        Some(belief) => hold(clients, policy, belief, claim, report).await?,
+        Some(belief) => hold(clients, policy, belief, was_held, claim, report).await?,
         None => {
             let seen = Handover::seen(clients).await.map_err(|why| failed(RUN_AGAIN, why))?;
             leases(clients, &seen.version).await.map_err(|why| failed(RUN_AGAIN, why))?
@@ -457,13 +459,15 @@ fn belief(leases: &[Lease]) -> Duration {
 /// written built-in Leases.
 ///
 /// # Errors
-/// Always: [`TOO_LATE`], or the reason why the rollback could not be ended.
+/// Always: [`TOO_LATE`], or the reason why no replica accepts the request. If the policies cannot be deleted, the error
+/// has [`TOO_LATE`] and the reason.
 pub(super) async fn end_late(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
     claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
     // By this request, every other rollback loses its right to request phases. So nobody needs a policy that another
     // rollback has installed.
-    finish(clients, policy::find(clients.cluster()).await?, report).await?;
-    Err(SwitchError(TOO_LATE.to_owned()))
+    let finished = async { finish(clients, policy::find(clients.cluster()).await?, report).await }.await;
+    // The next run finds a complete rollback, and reports success. So this run reports the loss even after a failure.
+    Err(finished.map_or_else(|why| failed(TOO_LATE, why), |()| SwitchError(TOO_LATE.to_owned())))
 }
 
 /// Deletes the policies of an earlier switch that nobody needs any more, and reports that kube-apiserver has the
@@ -487,11 +491,13 @@ async fn remove_policy(clients: &Clients) -> Result<(), SwitchError> {
 }
 
 /// Stops all writes of clients at this server, and returns its Leases. If that fails, makes this server accept writes
-/// again, unless another command has requested a phase, or the APIService is local.
+/// again, unless another command has requested a phase, or this server's Leases may be outdated. `was_held` is true if
+/// an earlier command has requested the phase `hold`.
 pub(super) async fn hold(
     clients: &Clients,
     policy: &Installed,
     belief: Duration,
+    was_held: bool,
     claim: &mut Claim,
     report: &mut Report<'_>,
 ) -> Result<Vec<Lease>, SwitchError> {
@@ -500,7 +506,7 @@ pub(super) async fn hold(
         Err(why) if claim.is_lost() => return Err(why),
         Err(why) => why,
     };
-    if is_outdated_and_local(clients).await {
+    if !secure_registration(clients, was_held).await {
         return Err(failed(RUN_AGAIN, why));
     }
     let thawed = claim.insist_unless(clients, Phase::Serve, Some(Step::Serving), Handover::is_given_back).await;
@@ -510,14 +516,31 @@ pub(super) async fn hold(
     Err(if serves { failed("this server goes on with the Leases", why) } else { why })
 }
 
-/// Whether a late request of an earlier rollback, or somebody else, has made the APIService local. kube-apiserver then
-/// serves outdated Leases, which only the policy protects. If the replicas know that the APIService is local, the
-/// built-in Leases are newer than theirs, and need no policy. Clients may be unable to write during this call, so it
-/// does not wait long.
-async fn is_outdated_and_local(clients: &Clients) -> bool {
+/// Makes sure that this server may accept writes again: kube-apiserver forwards requests for Leases, and no delayed
+/// request of an earlier rollback changes that. `was_held` is true if an earlier rollback has requested the phase
+/// `hold`, and so may have sent its request to make the APIService local. Returns `false` if kube-apiserver may serve
+/// built-in Leases, or may have served them.
+///
+/// Returns `true` if the replicas know that the APIService is local. Then the built-in Leases are newer than theirs,
+/// and need no policy. Clients may be unable to write during this call, so it does not wait long.
+async fn secure_registration(clients: &Clients, was_held: bool) -> bool {
     let present = timeout(SWITCH_MAX, clients.api_service()).await;
-    let is_local = present.is_ok_and(|present| present.is_ok_and(|service| !names_service(&service)));
-    is_local && !Handover::seen(clients).await.is_ok_and(|seen| seen.is_given_back())
+    if present.is_ok_and(|present| present.is_ok_and(|service| !names_service(&service))) {
+        return Handover::seen(clients).await.is_ok_and(|seen| seen.is_given_back());
+    }
+    if !was_held {
+        return true;
+    }
+    let is_of_takeover = Cell::new(false);
+    // This write changes only the id of the write. After it, the delayed request fails with a conflict.
+    let fence = |service: &mut APIService| {
+        // Without the annotation, a tool has registered the Service again: the earlier rollback may have made the
+        // APIService local. In between, clients may have written built-in Leases.
+        is_of_takeover.set(names_service(service) && service.annotations().contains_key(TAKEN_OVER));
+    };
+    let parameters = PostParams::default();
+    let fenced = timeout(SWITCH_MAX, replace_api_service(clients, &parameters, async || Ok(()), fence)).await;
+    fenced.is_ok_and(|fenced| fenced.is_ok()) && is_of_takeover.get()
 }
 
 async fn try_hold(
