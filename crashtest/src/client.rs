@@ -93,9 +93,9 @@ impl Client {
                 continue;
             };
             let Some(id) = gate.next_operation() else { return };
-            let (action, from) = self.choose(gate);
+            let action = self.choose(gate);
             let begin = gate.now();
-            let done = request::perform(&mut open, self.number, id, action, from.as_ref());
+            let done = request::perform(&mut open, self.number, id, action);
             // A request without a response may still take effect. The run later sets `end` to the latest time at which
             // it can.
             let (mut end, mut outcome) = (Nanos::MAX, Outcome::Unknown);
@@ -135,8 +135,8 @@ impl Client {
         gate.connect(self.server).ok()
     }
 
-    /// Chooses the next operation at random. For a PUT, also returns the state that the PUT replaces.
-    fn choose(&mut self, gate: &Gate) -> (Action, Option<Seen>) {
+    /// Chooses the next operation at random.
+    fn choose(&mut self, gate: &Gate) -> Action {
         let dice = self.rng.u32(0..1_000);
         let (known, space) = match dice {
             0..550 => (&self.own, Space::Nodes),
@@ -144,30 +144,30 @@ impl Client {
             730..930 => (&self.shared, Space::Shared),
             930..970 => {
                 let number = gate.next_sweep_name();
-                return (Action::Create(Key { space: Space::Sweep, number }), None);
+                return Action::Create(Key { space: Space::Sweep, number });
             }
-            970..972 => return (Action::DeleteCollection(Space::Sweep), None),
-            972..985 => return (Action::List(Some(Space::Locks)), None),
-            985..993 => return (Action::List(Some(Space::Shared)), None),
-            _ => return (Action::List(Some(Space::Sweep)), None),
+            970..972 => return Action::DeleteCollection(Space::Sweep),
+            972..985 => return Action::List(Some(Space::Locks)),
+            985..993 => return Action::List(Some(Space::Shared)),
+            _ => return Action::List(Some(Space::Sweep)),
         };
-        let Some(known) = self.rng.choice(known) else { return (Action::Get(LOCK_0), None) };
+        let Some(known) = self.rng.choice(known) else { return Action::Get(LOCK_0) };
         let key = known.key;
         match (known.state, space) {
-            (Knowledge::Nothing, Space::Shared) if self.rng.bool() => (Action::Patch(key), None),
-            (Knowledge::Nothing, _) => (Action::Get(key), None),
-            (Knowledge::Absent, _) => (Action::Create(key), None),
+            (Knowledge::Nothing, Space::Shared) if self.rng.bool() => Action::Patch(key),
+            (Knowledge::Nothing, _) => Action::Get(key),
+            (Knowledge::Absent, _) => Action::Create(key),
             (Knowledge::Present(seen), Space::Shared) => match self.rng.u32(0..100) {
-                0..60 => (Action::Patch(key), None),
-                60..70 => (Action::Put { key, from: seen.version }, Some(seen)),
-                70..85 => (Action::Get(key), None),
-                85..95 => (Action::Delete { key, uid: seen.uid, from: None }, None),
-                _ => (Action::Delete { key, uid: seen.uid, from: Some(seen.version) }, None),
+                0..60 => Action::Patch(key),
+                60..70 => Action::Put { key, uid: seen.uid, from: seen.version },
+                70..85 => Action::Get(key),
+                85..95 => Action::Delete { key, uid: seen.uid, from: None },
+                _ => Action::Delete { key, uid: seen.uid, from: Some(seen.version) },
             },
             (Knowledge::Present(seen), _) => match self.rng.u32(0..100) {
-                0..90 => (Action::Put { key, from: seen.version }, Some(seen)),
-                90..99 => (Action::Get(key), None),
-                _ => (Action::Delete { key, uid: seen.uid, from: Some(seen.version) }, None),
+                0..90 => Action::Put { key, uid: seen.uid, from: seen.version },
+                90..99 => Action::Get(key),
+                _ => Action::Delete { key, uid: seen.uid, from: Some(seen.version) },
             },
         }
     }

@@ -82,9 +82,10 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Create(Key),
-    /// A PUT whose `metadata.resourceVersion` is `from`.
+    /// A PUT whose `metadata` has this uid, and `from` as its resourceVersion.
     Put {
         key: Key,
+        uid: u128,
         from: u64,
     },
     /// A merge patch of `spec.renewTime`, without a resourceVersion.
@@ -186,12 +187,11 @@ pub(crate) struct Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     Event(Event),
-    /// A list: the watcher's first list, or a list after its watch got 410 (`is_gone`). `last` is the version that the
-    /// watcher had before; 0 before the first list.
+    /// A list: the watcher's first list, or a list after its watch got 410. In the second case, `gone` is the version
+    /// that the watcher had before.
     Listed {
-        last: u64,
         version: u64,
-        is_gone: bool,
+        gone: Option<u64>,
     },
     /// Description of a response that no correct server sends.
     Wrong(String),

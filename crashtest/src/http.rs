@@ -44,16 +44,13 @@ impl Connection {
 
     /// Sends a request. An empty `media_type` means no body.
     pub(crate) fn send(&mut self, method: &str, path: &str, media_type: &str, body: &str) -> io::Result<()> {
-        let head = if media_type.is_empty() {
-            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n")
-        } else {
-            format!(
-                "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\
-                 Content-Type: {media_type}\r\nContent-Length: {}\r\n\r\n{body}",
-                body.len()
-            )
-        };
-        self.stream.write_all(head.as_bytes())
+        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n");
+        if !media_type.is_empty() {
+            text += &format!("Content-Type: {media_type}\r\nContent-Length: {}\r\n", body.len());
+        }
+        text += "\r\n";
+        text += body;
+        self.stream.write_all(text.as_bytes())
     }
 
     /// Sends a request and waits for the response. The `bool` tells whether the connection can be used again.

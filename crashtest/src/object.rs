@@ -94,23 +94,19 @@ pub(crate) fn line(body: &[u8], at: Nanos) -> Result<Line, String> {
     let read = |e: serde_json::Error| wrong(body, &e.to_string());
     let line: WatchLine<'_> = serde_json::from_slice(body).map_err(read)?;
     let kind = match &*line.kind {
-        "ADDED" => EventKind::Added,
-        "MODIFIED" => EventKind::Modified,
-        "DELETED" => EventKind::Deleted,
-        "BOOKMARK" => {
-            let object: Object<'_> = serde_json::from_str(line.object.get()).map_err(read)?;
-            let meta: Meta<'_> = serde_json::from_str(object.metadata.get()).map_err(read)?;
-            return Ok(Line::Bookmark(version(&meta)?));
-        }
+        "ADDED" => Some(EventKind::Added),
+        "MODIFIED" => Some(EventKind::Modified),
+        "DELETED" => Some(EventKind::Deleted),
+        "BOOKMARK" => None,
         "ERROR" => return Ok(Line::Error(serde_json::from_str::<Status>(line.object.get()).map_err(read)?.code)),
         _ => return Err(wrong(body, "unknown event type")),
     };
     let object: Object<'_> = serde_json::from_str(line.object.get()).map_err(read)?;
     let meta = meta(&object)?;
-    if meta.namespace == IDENTITIES {
-        return Ok(Line::Bookmark(version(&meta)?));
+    match kind {
+        Some(kind) if meta.namespace != IDENTITIES => Ok(Line::Event(Event { kind, seen: seen(&object)?, at })),
+        _ => Ok(Line::Bookmark(version(&meta)?)),
     }
-    Ok(Line::Event(Event { kind, seen: seen(&object)?, at }))
 }
 
 fn meta<'a>(object: &Object<'a>) -> Result<Meta<'a>, String> {
@@ -155,10 +151,10 @@ fn parse_time(text: &str) -> Option<u64> {
     u64::try_from(micros - RENEW_TIME_0).ok()
 }
 
-/// Builds the body of a POST or of a PUT. For a PUT, `from` is the state that it replaces.
-pub(crate) fn body(key: Key, client: u32, op: u64, from: Option<&Seen>) -> String {
-    let owned = from.map_or_else(String::new, |seen| {
-        format!(r#","uid":"{}","resourceVersion":"{}""#, Uuid::from_u128(seen.uid), seen.version)
+/// Builds the body of a POST or of a PUT. For a PUT, `from` is the uid and the version of the state that it replaces.
+pub(crate) fn body(key: Key, client: u32, op: u64, from: Option<(u128, u64)>) -> String {
+    let owned = from.map_or_else(String::new, |(uid, version)| {
+        format!(r#","uid":"{}","resourceVersion":"{version}""#, Uuid::from_u128(uid))
     });
     format!(
         concat!(
@@ -201,10 +197,10 @@ mod tests {
     fn an_operation_is_identified_by_its_write() {
         let key = Key { space: Space::Locks, number: 7 };
         for op in [0, 1, 999_999, 1_000_000, 86_400_000_000, 123_456_789_012] {
-            let from = Seen { key, version: 42, uid: 0x0123_4567_89ab_cdef, op: 0, holder: 0, hash: 0 };
-            let body = body(key, 3, op, Some(&from));
+            let uid = 0x0123_4567_89ab_cdef;
+            let body = body(key, 3, op, Some((uid, 42)));
             let seen = lease(body.as_bytes()).expect("a Lease");
-            assert_eq!((seen.key, seen.version, seen.uid, seen.op, seen.holder), (key, 42, from.uid, op, 3));
+            assert_eq!((seen.key, seen.version, seen.uid, seen.op, seen.holder), (key, 42, uid, op, 3));
         }
     }
 

@@ -4,9 +4,9 @@ use crate::http::Connection;
 use coordination_apiserver::pki::CertDir;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -164,7 +164,13 @@ impl Server {
 
     /// Returns the lines that the server has logged in this start.
     fn log_text(&self) -> String {
-        log_from(&self.log, self.log_start).unwrap_or_default()
+        let mut bytes = Vec::new();
+        if let Ok(mut file) = File::open(&self.log)
+            && file.seek(SeekFrom::Start(self.log_start)).is_ok()
+        {
+            _ = file.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
@@ -174,15 +180,6 @@ impl Drop for Server {
         _ = self.child.kill();
         _ = self.child.wait();
     }
-}
-
-fn log_from(path: &Path, start: u64) -> std::io::Result<String> {
-    use std::io::{Read as _, Seek as _, SeekFrom};
-    let mut file = File::open(path)?;
-    file.seek(SeekFrom::Start(start))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Sends a signal to a process that this program has started.

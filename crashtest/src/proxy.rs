@@ -1,7 +1,6 @@
 //! The network between a replica and etcd. Each connection goes through a proxy that can cut the connection, delay it,
 //! or drop the bytes of one direction.
 
-use crate::process::free_port;
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -36,8 +35,8 @@ impl Network {
 
     /// Opens a port of 127.0.0.1 that forwards to `target`. The forwarding thread runs until crashtest exits.
     pub(crate) fn lead_to(&self, target: u16) -> io::Result<u16> {
-        let port = free_port()?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
         let shared = self.0.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {

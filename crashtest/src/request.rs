@@ -1,6 +1,6 @@
 //! One operation of a client on one connection: builds the request and interprets the response.
 
-use crate::history::{Action, Outcome, Seen, Space};
+use crate::history::{Action, Outcome, Space};
 use crate::http::{Answer, Connection, is_malformed};
 use crate::object;
 use std::io;
@@ -15,14 +15,13 @@ pub(crate) fn perform(
     client: u32,
     id: u64,
     action: Action,
-    from: Option<&Seen>,
 ) -> io::Result<(Result<Outcome, String>, bool)> {
     const JSON: &str = "application/json";
     const MERGE: &str = "application/merge-patch+json";
     let one = action.key().map(|key| format!("{}/{}", leases(Some(key.space)), key.name())).unwrap_or_default();
     let (method, path, media_type, body) = match action {
         Action::Create(key) => ("POST", leases(Some(key.space)), JSON, object::body(key, client, id, None)),
-        Action::Put { key, .. } => ("PUT", one, JSON, object::body(key, client, id, from)),
+        Action::Put { key, uid, from } => ("PUT", one, JSON, object::body(key, client, id, Some((uid, from)))),
         Action::Patch(_) => ("PATCH", one, MERGE, object::patch(id)),
         Action::Delete { uid, from, .. } => ("DELETE", one, JSON, object::delete_options(uid, from)),
         Action::DeleteCollection(space) => ("DELETE", leases(Some(space)), "", String::new()),
@@ -79,7 +78,7 @@ mod tests {
     fn list_of(bytes: &[u8]) -> io::Result<(Result<Outcome, String>, bool)> {
         let (port, server) = serve(vec![bytes.to_vec()]);
         let mut connection = Connection::open(port, Duration::from_secs(10)).expect("a connection");
-        let done = perform(&mut connection, 0, 0, Action::List(None), None);
+        let done = perform(&mut connection, 0, 0, Action::List(None));
         server.join().expect("a request was answered");
         done
     }

@@ -214,10 +214,9 @@ impl Run {
             self.gate.close();
             // A request without a response may still take effect in etcd. So the list of all Leases waits for
             // [`SETTLE`], until no request is pending.
-            let mut ops = self.gate.wait_parked();
+            let ops = self.gate.wait_parked();
             thread::sleep(SETTLE);
-            let settled = self.gate.now();
-            self.take_ops(&mut ops, settled);
+            self.take_ops(ops, self.gate.now());
             self.end_epoch(replicas.store_line())?;
             if self.is_over() {
                 break;
@@ -266,18 +265,17 @@ impl Run {
     /// Waits until all clients have stopped at the gate, and takes their records. An operation that got no response
     /// ends at `dead`, after which it cannot take effect.
     fn collect(&mut self, dead: Nanos) {
-        let mut ops = self.gate.wait_parked();
-        self.take_ops(&mut ops, dead);
+        self.take_ops(self.gate.wait_parked(), dead);
     }
 
     /// Moves `ops` to the operations of the present epoch, and counts their outcomes. An operation without a response
     /// ends at `dead`, after which it cannot take effect.
-    fn take_ops(&mut self, ops: &mut Vec<Op>, dead: Nanos) {
-        for op in &mut *ops {
+    fn take_ops(&mut self, mut ops: Vec<Op>, dead: Nanos) {
+        for op in &mut ops {
             op.end = op.end.min(dead.max(op.begin));
             self.summary.count(&op.outcome);
         }
-        self.ops.append(ops);
+        self.ops.append(&mut ops);
         for text in self.complaints.try_iter() {
             self.summary.violations.add(Kind::Server, text);
         }
@@ -290,7 +288,7 @@ impl Run {
         let told = |e: String| format!("the list at the end of an epoch failed: {e}");
         let mut connection = self.gate.connect(0).map_err(|e| told(e.to_string()))?;
         let (outcome, _) =
-            request::perform(&mut connection, 0, Op::BOUNDARY, action, None).map_err(|e| told(e.to_string()))?;
+            request::perform(&mut connection, 0, Op::BOUNDARY, action).map_err(|e| told(e.to_string()))?;
         let outcome = outcome.map_err(told)?;
         let Outcome::List { version: boundary, .. } = outcome else { return Err(told(format!("{outcome:?}"))) };
         let mut ops = std::mem::take(&mut self.ops);
@@ -325,8 +323,7 @@ fn write_sentinel(gate: &Gate, id: u64, key: Key, patience: Duration) -> Result<
         let mut refusals = Vec::new();
         for action in [Action::Patch(key), Action::Create(key)] {
             let mut connection = gate.connect(0).map_err(|e| told(e.to_string()))?;
-            let (outcome, _) =
-                request::perform(&mut connection, 0, id, action, None).map_err(|e| told(e.to_string()))?;
+            let (outcome, _) = request::perform(&mut connection, 0, id, action).map_err(|e| told(e.to_string()))?;
             match outcome.map_err(told)? {
                 Outcome::Lease(_) => return Ok(()),
                 refusal => refusals.push(refusal),
@@ -420,15 +417,13 @@ const WATCHERS: [(Scope, bool); 10] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Seen;
     use crate::http::tests::serve;
     use crate::object;
 
     /// Writes a sentinel (the write after the last epoch) to a server that answers with these statuses, one for each
     /// connection.
     fn write_to(statuses: &[u16], patience: Duration) -> Result<(), String> {
-        let seen = Seen { key: LOCK_0, version: 42, uid: 1, op: 7, holder: 0, hash: 0 };
-        let body = object::body(LOCK_0, 0, 7, Some(&seen));
+        let body = object::body(LOCK_0, 0, 7, Some((1, 42)));
         let respond = |status: &u16| format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         let (port, server) = serve(statuses.iter().map(|status| respond(status).into_bytes()).collect());
         let written = write_sentinel(&Gate::new(vec![port], Duration::from_secs(10), 1), 7, LOCK_0, patience);

@@ -72,11 +72,13 @@ impl Watcher {
     /// Lists and watches until the run ends.
     pub(crate) fn run(&self, gate: &Gate) {
         let mut last = None;
+        // Version of the last watch that got 410. The list that follows records it.
+        let mut gone = None;
         // Whether the next watch resumes an earlier watch. The first watch after a list does not.
         let mut is_resume = false;
         while !self.is_over.load(Ordering::Acquire) {
             let ended = match last {
-                None => self.list(gate, &mut last, 0, false),
+                None => self.list(gate, &mut last, gone),
                 Some(_) => {
                     let ended = self.watch(gate, &mut last, is_resume);
                     is_resume = true;
@@ -88,12 +90,7 @@ impl Watcher {
                 Ok(End::Gone) => {
                     is_resume = false;
                     self.gone.fetch_add(1, Ordering::Relaxed);
-                    let before = last.take().unwrap_or(0);
-                    while last.is_none() && !self.is_over.load(Ordering::Acquire) {
-                        if let Err(e) = self.list(gate, &mut last, before, true) {
-                            self.pause(&e);
-                        }
-                    }
+                    gone = last.take();
                 }
                 Err(e) => self.pause(&e),
             }
@@ -122,10 +119,10 @@ impl Watcher {
         format!("{}?{query}{selector}", leases(space))
     }
 
-    /// Lists once, and stores the list's version in `last`. The record of the list contains `before`, the watcher's
-    /// version before the list, and `is_gone`: whether the watch before the list got 410. A malformed list is recorded,
-    /// and is an error too, so that the caller pauses before the next list.
-    fn list(&self, gate: &Gate, last: &mut Option<u64>, before: u64, is_gone: bool) -> io::Result<End> {
+    /// Lists once, and stores the list's version in `last`. The record of the list contains `gone`, the version of the
+    /// watch before the list if this watch got 410. A malformed list is recorded, and is an error too, so that the
+    /// caller pauses before the next list.
+    fn list(&self, gate: &Gate, last: &mut Option<u64>, gone: Option<u64>) -> io::Result<End> {
         let mut connection = self.connect(gate)?;
         let (answer, _) = connection.ask("GET", &self.path("limit=0"), "", "")?;
         if answer.status != 200 {
@@ -133,7 +130,7 @@ impl Watcher {
         }
         match object::list(&answer.body) {
             Ok((version, _)) => {
-                self.record(Watched::Listed { last: before, version, is_gone });
+                self.record(Watched::Listed { version, gone });
                 self.progress.store(version, Ordering::Release);
                 *last = Some(version);
                 Ok(End::Lost)
@@ -221,7 +218,7 @@ mod tests {
         let (port, server) = serve(vec![bytes.to_vec()]);
         let (watcher, mut last) = (Watcher::new(Scope::All, false), None);
         let gate = Gate::new(vec![port], Duration::from_secs(10), 1);
-        let failed = watcher.list(&gate, &mut last, 0, false).expect_err("no list");
+        let failed = watcher.list(&gate, &mut last, None).expect_err("no list");
         watcher.pause(&failed);
         assert_eq!((last, watcher.progress()), (None, 0));
         assert!(matches!(watcher.take().as_slice(), [Watched::Wrong(_)]));
@@ -232,5 +229,26 @@ mod tests {
     fn a_malformed_list_is_recorded_and_fails() {
         check_failed_list(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
         check_failed_list(b"not HTTP\r\n\r\n");
+    }
+
+    #[test]
+    fn the_list_after_a_410_records_the_version_of_the_watch() {
+        let answer = |status: u16, body: &str| {
+            format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+        };
+        let list =
+            |version: u64| answer(200, &format!(r#"{{"metadata":{{"resourceVersion":"{version}"}},"items":[]}}"#));
+        let (port, server) = serve(vec![list(5), answer(410, ""), answer(503, ""), list(9)]);
+        let (watcher, gate) = (Watcher::new(Scope::All, false), Gate::new(vec![port], Duration::from_secs(10), 1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| watcher.run(&gate));
+            server.join().expect("all requests were answered");
+            while watcher.progress() < 9 {
+                std::thread::sleep(PAUSE);
+            }
+            watcher.end();
+        });
+        let expected = [(5, None), (9, Some(5))].map(|(version, gone)| Watched::Listed { version, gone });
+        assert_eq!(watcher.take(), expected);
     }
 }

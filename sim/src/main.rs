@@ -3,8 +3,9 @@
 mod args;
 
 use args::Args;
+use clap::ValueEnum as _;
 use coordination_apiserver::cli;
-use sim::bugs;
+use sim::bugs::Bug;
 use sim::run::{Options, Report, run};
 use std::io::{self, IsTerminal, Write};
 use std::ops::RangeInclusive;
@@ -46,31 +47,24 @@ impl<W: Write> Write for Careless<W> {
 }
 
 fn list_bugs(out: &mut impl Write) -> io::Result<ExitCode> {
-    for (_, name, what) in bugs::ALL {
-        writeln!(out, "{name:<24} {what}")?;
+    for bug in Bug::value_variants().iter().filter_map(Bug::to_possible_value) {
+        writeln!(out, "{:<24} {}", bug.get_name(), bug.get_help().unwrap_or_default())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn simulate(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
-    let has_replicas = args.storage.as_deref().map(|storage| storage == "etcd");
-    let options = Options {
-        bug: args.bug,
-        has_replicas,
-        log: args.log,
-        failed_syncs: args.failed_syncs,
-        restores_live: args.restores_live,
-    };
-    if args.log {
+    let options = args.options;
+    if options.log {
         let report = run(args.seed.unwrap_or_default(), options);
         out.write_all(report.log.as_bytes())?;
         // A run with a deliberate bug succeeds if it finds the bug.
-        return Ok(status(report.complaints.is_empty() != args.bug.is_some()));
+        return Ok(status(report.complaints.is_empty() != options.bug.is_some()));
     }
     // A panic in a run becomes a complaint of the run's seed, so the panic hook prints nothing.
     panic::set_hook(Box::new(|_| {}));
     let seeds = args.seed.map_or_else(|| args.seeds.clone(), |seed| seed..=seed);
-    match args.bug {
+    match options.bug {
         Some(_) => find(options, seeds, out),
         None => check(options, seeds, out),
     }

@@ -6,6 +6,8 @@ use crate::device::FailedSyncs;
 use crate::kernel::Sim;
 use crate::swarm::Swarm;
 use crate::world::World;
+use clap::Args;
+use coordination_apiserver::cli::DurableKind;
 use fastrand::Rng;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,33 +42,46 @@ impl Report {
     }
 }
 
-/// Options of a run.
-#[derive(Clone, Copy, Debug, Default)]
+/// Options of a run. They are flags of the program.
+#[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Options {
-    /// The bug that the run adds to its server, store or etcd, to test that the simulator finds the bug; `None` for
-    /// none.
-    pub bug: Option<Bug>,
-    /// Whether the run has replicas over etcd (`true`) or one server with a disk (`false`). With `None`, a run with a
-    /// `bug` has replicas if the bug is one of replicas or of etcd. Without a `bug`, a run with an even seed has
-    /// replicas.
-    pub has_replicas: Option<bool>,
-    /// Whether the run records the readable log.
+    /// Prints the log of the run. Each line has the virtual time, the actor and the action
+    #[arg(long, requires = "seed")]
     pub log: bool,
-    /// State of the dirty pages in the disk's page cache after a failed sync: still dirty, or clean but not durable.
+
+    /// Runs seeds with a deliberate bug in the server, its store or etcd, until a seed finds the bug
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    pub bug: Option<Bug>,
+
+    /// State of the page cache after a failed sync: pages stay dirty (kept), pages are marked clean as on Linux
+    /// (forgotten), or they are marked clean and dropped at the next start of the server (cold). With `forgotten` some
+    /// seeds fail: a server that does not drop the pages builds on pages that the next power cut loses
+    #[arg(long, value_name = "kept|forgotten|cold", default_value = "kept", hide_possible_values = true)]
     pub failed_syncs: FailedSyncs,
-    /// Whether replicas continue to run while etcd is restored from a backup.
+
+    /// One server with a disk, or 1 to 5 replicas over etcd [default: that of the bug, or a disk for odd seeds and etcd
+    /// for even ones]
+    #[arg(long, value_name = "disk|etcd", hide_possible_values = true)]
+    pub storage: Option<DurableKind>,
+
+    /// Lets replicas run while etcd is restored from a backup. Operators must stop all replicas first. So some seeds
+    /// fail with this flag
+    #[arg(long)]
     pub restores_live: bool,
 }
 
 /// Runs the simulation of one seed.
 #[must_use]
 pub fn run(seed: u64, options: Options) -> Report {
-    let Options { bug, has_replicas, log, failed_syncs, restores_live } = options;
+    let Options { bug, storage, log, failed_syncs, restores_live } = options;
     // The server's code draws from the thread's generator of `fastrand`, so the seed must determine that generator too.
     fastrand::seed(seed);
     let mut random = Rng::with_seed(seed);
     let swarm = Swarm { failed_syncs, restores_live, ..Swarm::draw(&mut random) };
-    let has_replicas = has_replicas.or_else(|| bug.map(Bug::is_of_etcd)).unwrap_or_else(|| seed.is_multiple_of(2));
+    let has_replicas = match storage {
+        Some(storage) => storage == DurableKind::Etcd,
+        None => bug.map_or_else(|| seed.is_multiple_of(2), Bug::is_of_etcd),
+    };
     let swarm = if has_replicas { swarm.with_replicas(&mut random).with_restores(seed) } else { swarm };
     let restores = swarm.faults.restores;
     let sim = Rc::new(Sim::new(swarm, random, log));

@@ -5,7 +5,7 @@ use crate::clients::{Client, auditor, crud, election, kubelet, lister, watcher};
 use crate::device::{Operation, PowerCut};
 use crate::etcd::Etcd;
 use crate::faults::{self, Fault};
-use crate::kernel::{Context, Event, Inbound, MS, SECOND, Sim, Task, TaskId};
+use crate::kernel::{Context, Event, Inbound, Link, MS, SECOND, Sim, Task, TaskId};
 use crate::node::{Fate, Node, downtime_us};
 use std::rc::Rc;
 
@@ -60,32 +60,30 @@ impl World {
     fn begin(&mut self) {
         let swarm = self.sim.swarm.clone();
         (0..self.nodes.len()).for_each(|node| self.start(node));
-        self.spawn("auditor", |context| watcher::run(context, 0, None, false));
+        self.spawn("auditor", |context| watcher::run(context, None, false));
         for index in 0..swarm.watchers {
             let namespace = [Some(crud::NAMESPACE), Some(kubelet::NAMESPACE), None][index % 3].map(str::to_owned);
             let is_slow = swarm.has_slow_readers;
-            self.spawn(&format!("watcher-{index}"), |context| watcher::run(context, 0, namespace, is_slow));
+            self.spawn(&format!("watcher-{index}"), |context| watcher::run(context, namespace, is_slow));
         }
         for lock in 0..swarm.locks {
             for index in 0..swarm.candidates {
                 let name = format!("candidate-{lock}{}", char::from(b'a' + u8::try_from(index).unwrap_or(0)));
-                self.spawn(&name, |context| election::run(Client::new(context, 0, 5 * SECOND), lock));
+                self.spawn(&name, |context| election::run(Client::new(context, 5 * SECOND), lock));
             }
         }
         for index in 0..swarm.kubelets {
             let name = format!("kubelet-{index}");
-            self.spawn(&name, |context| kubelet::run(Client::new(context, 0, swarm.within_us), index));
+            self.spawn(&name, |context| kubelet::run(Client::new(context, swarm.within_us), index));
         }
         for index in 0..swarm.cruds {
-            self.spawn(&format!("crud-{index}"), |context| crud::run(Client::new(context, 0, swarm.within_us)));
+            self.spawn(&format!("crud-{index}"), |context| crud::run(Client::new(context, swarm.within_us)));
         }
         for index in 0..swarm.listers {
-            self.spawn(&format!("lister-{index}"), |context| lister::run(context, 0));
+            self.spawn(&format!("lister-{index}"), lister::run);
         }
         let at_us = swarm.duration_us + QUIET_US;
-        self.spawn("inspector", |context| {
-            auditor::run(Client::new(context, 0, 2 * SECOND), 0, at_us, at_us + RECOVERY_US)
-        });
+        self.spawn("inspector", |context| auditor::run(Client::new(context, 2 * SECOND), at_us, at_us + RECOVERY_US));
         faults::schedule(&self.sim);
     }
 
@@ -146,10 +144,7 @@ impl World {
                 }
             }
             Event::ToServer(link, what) => {
-                let (node, is_gone) = {
-                    let net = self.sim.net.borrow();
-                    (net.node(link), net.is_gone(link))
-                };
+                let &Link { node, is_gone, .. } = self.sim.net.borrow().link(link);
                 if !is_gone || what == Inbound::End {
                     self.nodes[node].receive(&self.sim, link, what);
                 }
@@ -364,11 +359,12 @@ impl World {
             self.sim.say(&format!("server-{node}"), || "killed".to_owned());
         }
         self.nodes[node].crash(&self.sim, cut);
-        self.nodes[node].drop_links(&self.sim);
         self.start_later(node);
     }
 
+    /// Ends the connections of a server that has ended, and schedules the next start.
     fn start_later(&self, node: usize) {
+        self.nodes[node].drop_links(&self.sim);
         let in_us = if self.sim.is_ending() { 100 * MS } else { downtime_us(&self.sim) };
         self.sim.schedule(in_us, Event::Fault(Fault::Start(node)));
     }
@@ -376,15 +372,11 @@ impl World {
     fn on_fate(&mut self, node: usize, fate: Fate) {
         match fate {
             Fate::GoesOn => {}
-            Fate::Stopped => {
-                self.nodes[node].drop_links(&self.sim);
-                self.start_later(node);
-            }
+            Fate::Stopped => self.start_later(node),
             Fate::PowerFailed => {
                 self.sim.count("power cuts in an operation");
                 let cut = self.sim.random(PowerCut::draw);
                 self.nodes[node].crash(&self.sim, Some(cut));
-                self.nodes[node].drop_links(&self.sim);
                 self.start_later(node);
             }
             Fate::Ended(why) => self.on_end(node, why),
@@ -406,7 +398,6 @@ impl World {
         }
         self.sim.count("ends by an error");
         self.nodes[node].crash(&self.sim, None);
-        self.nodes[node].drop_links(&self.sim);
         self.start_later(node);
     }
 }

@@ -3,7 +3,9 @@
 //!
 //! With the profile `sim` these tests take seconds; without it, minutes.
 
-use sim::bugs::{ALL, Bug};
+use clap::ValueEnum as _;
+use coordination_apiserver::cli::DurableKind;
+use sim::bugs::Bug;
 use sim::run::{Options, run};
 
 /// Maximum number of seeds that are tried to find a bug.
@@ -24,7 +26,7 @@ fn seeds_are_clean() {
 #[test]
 fn seeds_that_failed_once_are_clean() {
     for seed in [1056, 1250, 3663] {
-        let report = run(seed, Options { has_replicas: Some(true), ..Options::default() });
+        let report = run(seed, Options { storage: Some(DurableKind::Etcd), ..Options::default() });
         assert!(report.complaints.is_empty(), "seed {seed}: {:#?}", report.complaints);
     }
 }
@@ -43,19 +45,11 @@ fn runs_of_one_seed_are_identical() {
 
 #[test]
 fn every_bug_is_found() {
-    let missed: Vec<&str> = ALL.iter().filter(|(bug, ..)| !is_found(*bug)).map(|(_, name, _)| *name).collect();
+    let missed: Vec<_> = Bug::value_variants().iter().filter(|bug| !is_found(**bug)).collect();
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
 fn is_found(bug: Bug) -> bool {
     let options = Options { bug: Some(bug), ..Options::default() };
     (1..=SEEDS_MAX).any(|seed| !run(seed, options).complaints.is_empty())
-}
-
-#[test]
-fn bug_names_are_unique() {
-    for (bug, name, _) in ALL {
-        assert_eq!(Bug::named(name), Some(*bug));
-    }
-    assert_eq!(Bug::named("none"), None);
 }

@@ -20,7 +20,7 @@ pub(super) fn state(seen: &Seen) -> String {
 pub(super) fn op(op: &Op) -> String {
     let action = match op.action {
         Action::Create(key) => format!("POST {key}"),
-        Action::Put { key, from } => format!("PUT {key} from version {from}"),
+        Action::Put { key, from, .. } => format!("PUT {key} from version {from}"),
         Action::Patch(key) => format!("PATCH {key}"),
         Action::Delete { key, from: Some(from), .. } => format!("DELETE {key} of version {from}"),
         Action::Delete { key, .. } => format!("DELETE {key} by uid"),

@@ -26,6 +26,7 @@ mod tests;
 use crate::history::{Key, Nanos, Op, Scope, Seen, Watched};
 use foldhash::fast::RandomState;
 use replay::Point;
+use states::State;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// A map with a fast hash.
@@ -135,9 +136,8 @@ struct Fact {
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
     table: Map<Key, Current>,
-    facts: Map<u64, Fact>,
-    /// The versions of all states in earlier epochs, in ascending order.
-    versions: Vec<u64>,
+    /// The facts about all states of earlier epochs, by version.
+    facts: BTreeMap<u64, Fact>,
     uids: HashSet<u128, RandomState>,
     watchers: Vec<watchers::Cursor>,
     /// Size of the server's event log, in events. A watch that is behind by at most this many events must resume
@@ -189,10 +189,8 @@ impl Checker {
         let timelines = self.replay(epoch, &mut states);
         self.check_reads(epoch, &timelines);
         self.check_watchers(&states, epoch.boundary);
-        for state in &states {
-            self.facts.insert(state.seen.version, Fact { key: state.seen.key, hash: state.seen.hash });
-            self.versions.push(state.seen.version);
-        }
+        let facts = states.iter().map(|State { seen, .. }| (seen.version, Fact { key: seen.key, hash: seen.hash }));
+        self.facts.extend(facts);
         self.counts.states += states.len() as u64;
         self.boundary = epoch.boundary;
     }

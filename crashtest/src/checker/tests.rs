@@ -35,17 +35,17 @@ impl History {
         let list = Outcome::List { version: 15, items: vec![seen(A, 15, 6, 2)] };
         let ops = vec![
             op(1, 1, Action::Create(A), 10, Outcome::Lease(seen(A, 11, 1, 1))),
-            op(2, 2, Action::Put { key: A, from: 11 }, 30, Outcome::Lease(seen(A, 12, 2, 2))),
+            op(2, 2, Action::Put { key: A, uid: UID_A, from: 11 }, 30, Outcome::Lease(seen(A, 12, 2, 2))),
             op(3, 3, Action::Get(A), 50, Outcome::Lease(seen(A, 12, 2, 2))),
             op(4, 1, Action::Create(B), 70, Outcome::Lease(seen(B, 13, 4, 1))),
             op(5, 1, Action::Delete { key: B, uid: UID_B, from: Some(13) }, 90, Outcome::Deleted),
             op(6, 3, Action::Patch(A), 110, Outcome::Unknown),
             op(7, 1, Action::Get(B), 130, Outcome::NotFound),
-            op(8, 1, Action::Put { key: A, from: 11 }, 130, Outcome::Conflict),
+            op(8, 1, Action::Put { key: A, uid: UID_A, from: 11 }, 130, Outcome::Conflict),
             op(Op::BOUNDARY, 0, Action::List(None), 300, list),
         ];
         let all = vec![
-            Watched::Listed { last: 0, version: 10, is_gone: false },
+            Watched::Listed { version: 10, gone: None },
             event(EventKind::Added, seen(A, 11, 1, 1), 21),
             event(EventKind::Modified, seen(A, 12, 2, 2), 41),
             event(EventKind::Added, seen(B, 13, 4, 1), 81),
@@ -184,7 +184,7 @@ fn stale_reads_are_found() {
 
 #[test]
 fn writes_that_violate_their_precondition_are_found() {
-    assert_found(Kind::Precondition, |history| history.op(2).action = Action::Put { key: A, from: 10 });
+    assert_found(Kind::Precondition, |history| history.op(2).action = Action::Put { key: A, uid: UID_A, from: 10 });
     // The broken history: one Lease is deleted twice.
     assert_found(Kind::Precondition, |history| {
         let again = Op { id: 9, ..history.op(5).clone() };
@@ -219,7 +219,7 @@ fn a_reused_uid_is_found() {
 
 #[test]
 fn refusals_without_a_reason_are_found() {
-    assert_found(Kind::FalseRefusal, |history| history.op(8).action = Action::Put { key: A, from: 15 });
+    assert_found(Kind::FalseRefusal, |history| history.op(8).action = Action::Put { key: A, uid: UID_A, from: 15 });
     assert_found(Kind::FalseRefusal, |history| history.op(8).action = Action::Create(B));
 }
 
@@ -233,10 +233,10 @@ fn watchers_that_miss_or_repeat_are_found() {
     });
     assert_found(Kind::Twice, |history| history.watched[0].swap(1, 2));
     assert_found(Kind::Gone, |history| {
-        history.watched[1][3] = Watched::Listed { last: 13, version: 15, is_gone: true };
+        history.watched[1][3] = Watched::Listed { version: 15, gone: Some(13) };
     });
     let mut history = History::honest();
-    history.watched[1][3] = Watched::Listed { last: 12, version: 15, is_gone: true };
+    history.watched[1][3] = Watched::Listed { version: 15, gone: Some(12) };
     let checker = history.check();
     assert_eq!((checker.violations.is_empty(), checker.counts.gone_beyond_window), (true, 1));
 }

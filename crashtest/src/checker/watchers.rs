@@ -55,13 +55,13 @@ impl Checker {
                     self.counts.events += 1;
                     cursor.last = Some(last.max(seen.version));
                 }
-                &Watched::Listed { last, version, is_gone } => {
+                &Watched::Listed { version, gone } => {
                     if version > boundary {
                         // The list was made in the next epoch, so its record waits for that epoch. The list also shows
                         // the states of this epoch that the watcher got no event of. So none of them counts as missed.
                         return;
                     }
-                    if is_gone {
+                    if let Some(last) = gone {
                         self.check_gone(&name, last, version, states);
                     }
                     while due.next_if(|state| state.seen.version <= version).is_some() {}
@@ -97,9 +97,9 @@ impl Checker {
     /// Checks that the server sent 410 only for a version that was no longer in its watch window: at least one event
     /// more than the window holds must have followed the version.
     fn check_gone(&mut self, name: &str, last: u64, version: u64, states: &[State]) {
-        let is_between = |other: &u64| (last + 1..=version).contains(other);
-        let before = self.versions.iter().rev().take_while(|other| **other > last).filter(|v| is_between(v)).count();
-        let events = before + states.iter().filter(|state| is_between(&state.seen.version)).count();
+        let present = states.iter().map(|state| state.seen.version).filter(|other| *other > last);
+        let versions = self.facts.range(last + 1..).map(|(other, _)| *other).chain(present);
+        let events = versions.take_while(|other| *other <= version).count();
         if events > self.window {
             self.counts.gone_beyond_window += 1;
         } else {

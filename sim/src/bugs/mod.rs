@@ -10,88 +10,72 @@ pub mod front;
 pub mod port;
 
 use crate::device::Device;
+use clap::ValueEnum;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-/// A deliberate bug of the server, its store or etcd.
-#[expect(missing_docs, reason = "`ALL` describes each bug")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A deliberate bug of the server, its store or etcd. The doc comment of a variant is its faulty behaviour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bug {
+    /// A sync returns before anything is durable.
     AnswerBeforeSync,
-    CommitLate,
-    ConflictAsSuccess,
-    DryRunDone,
-    EventLost,
-    FailedSyncRetried,
-    FullDiskIgnored,
-    LastEntryForgotten,
-    ManifestBeforeChunks,
-    SnapshotMissesChange,
-    StaleRead,
-    TornEndAccepted,
-    TruncationTooFar,
-    BatchTwice,
+    /// A batch is reported as committed, but not stored.
     BatchDropped,
+    /// A batch is stored, and replayed, twice.
+    BatchTwice,
+    /// A batch is answered before it is stored; it is stored with the next one.
+    CommitLate,
+    /// A rejected update is answered as if it were applied.
+    ConflictAsSuccess,
+    /// A dry run changes the Lease.
+    DryRunDone,
+    /// A watch sometimes omits an event.
+    EventLost,
+    /// A failed sync is retried, and then succeeds.
+    FailedSyncRetried,
+    /// A batch that found no space is reported as committed.
+    FullDiskIgnored,
+    /// A start skips the last entry, and its versions are assigned again.
+    LastEntryForgotten,
+    /// A manifest is durable before the chunks that it names.
+    ManifestBeforeChunks,
+    /// A snapshot contains an older state of the Leases.
+    SnapshotMissesChange,
+    /// A read gets the answer of an earlier read.
+    StaleRead,
+    /// The store returns the last entry with its end torn off.
+    TornEndAccepted,
+    /// A truncation removes entries that no snapshot covers.
+    TruncationTooFar,
+    /// An update is applied whatever version it was made from.
     VersionNotCompared,
+    /// A watch from an older version starts at the newest.
     WindowNotFilled,
+    /// Two entries are applied in the wrong order at a start.
     WrongOrder,
+    /// etcd acknowledges an entry to its writer, but loses it.
     AnswerBeforeQuorum,
+    /// A barrier is passed at this replica's position, without a read of etcd.
     BarrierSkipped,
+    /// The watch delivers an entry again, at the next position.
     EntryDeliveredTwice,
+    /// A manifest replaces any other one.
     ManifestNotCompared,
+    /// A truncation in etcd removes entries that no snapshot covers.
     TruncationBeyondBase,
+    /// A replica applies its entry once etcd has it, before earlier entries of others.
     OwnEntryEarly,
+    /// A restarted replica reuses the names of its old entries.
     SequenceReused,
+    /// An entry that arrives a second time is applied again.
     DuplicateApplied,
+    /// An entry that the watch lost is not detected.
     GapNotNoticed,
+    /// A start skips the first entry after its snapshot.
     FirstEntrySkipped,
+    /// A successful creation is answered as if etcd were full.
     SpaceDenied,
 }
-
-/// All deliberate bugs: the bug, its name on the command line, and the faulty behaviour.
-pub const ALL: &[(Bug, &str, &str)] = &[
-    (Bug::AnswerBeforeSync, "answer-before-sync", "a sync returns before anything is durable"),
-    (Bug::BatchDropped, "batch-dropped", "a batch is reported as committed, but not stored"),
-    (Bug::BatchTwice, "batch-twice", "a batch is stored, and replayed, twice"),
-    (Bug::CommitLate, "commit-late", "a batch is answered before it is stored; it is stored with the next one"),
-    (Bug::ConflictAsSuccess, "conflict-as-success", "a rejected update is answered as if it were applied"),
-    (Bug::DryRunDone, "dry-run-done", "a dry run changes the Lease"),
-    (Bug::EventLost, "event-lost", "a watch sometimes omits an event"),
-    (Bug::FailedSyncRetried, "failed-sync-retried", "a failed sync is retried, and then succeeds"),
-    (Bug::FullDiskIgnored, "full-disk-ignored", "a batch that found no space is reported as committed"),
-    (
-        Bug::LastEntryForgotten,
-        "last-entry-forgotten",
-        "a start skips the last entry, and its versions are assigned again",
-    ),
-    (Bug::ManifestBeforeChunks, "manifest-before-chunks", "a manifest is durable before the chunks that it names"),
-    (Bug::SnapshotMissesChange, "snapshot-misses-change", "a snapshot contains an older state of the Leases"),
-    (Bug::StaleRead, "stale-read", "a read gets the answer of an earlier read"),
-    (Bug::TornEndAccepted, "torn-end-accepted", "the store returns the last entry with its end torn off"),
-    (Bug::TruncationTooFar, "truncation-too-far", "a truncation removes entries that no snapshot covers"),
-    (Bug::VersionNotCompared, "version-not-compared", "an update is applied whatever version it was made from"),
-    (Bug::WindowNotFilled, "window-not-filled", "a watch from an older version starts at the newest"),
-    (Bug::WrongOrder, "wrong-order", "two entries are applied in the wrong order at a start"),
-    (Bug::AnswerBeforeQuorum, "answer-before-quorum", "etcd acknowledges an entry to its writer, but loses it"),
-    (Bug::BarrierSkipped, "barrier-skipped", "a barrier is passed at this replica's position, without a read of etcd"),
-    (Bug::EntryDeliveredTwice, "entry-delivered-twice", "the watch delivers an entry again, at the next position"),
-    (Bug::ManifestNotCompared, "manifest-not-compared", "a manifest replaces any other one"),
-    (
-        Bug::TruncationBeyondBase,
-        "truncation-beyond-base",
-        "a truncation in etcd removes entries that no snapshot covers",
-    ),
-    (
-        Bug::OwnEntryEarly,
-        "own-entry-early",
-        "a replica applies its entry once etcd has it, before earlier entries of others",
-    ),
-    (Bug::SequenceReused, "sequence-reused", "a restarted replica reuses the names of its old entries"),
-    (Bug::DuplicateApplied, "duplicate-applied", "an entry that arrives a second time is applied again"),
-    (Bug::GapNotNoticed, "gap-not-noticed", "an entry that the watch lost is not detected"),
-    (Bug::FirstEntrySkipped, "first-entry-skipped", "a start skips the first entry after its snapshot"),
-    (Bug::SpaceDenied, "space-denied", "a successful creation is answered as if etcd were full"),
-];
 
 /// Positions of the entries that [`Bug::LastEntryForgotten`] hides. They stay hidden at all later starts of the server.
 #[derive(Clone, Debug, Default)]
@@ -116,12 +100,6 @@ impl Bug {
                 | Self::FirstEntrySkipped
                 | Self::SpaceDenied
         )
-    }
-
-    /// Returns the bug with this name on the command line.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        ALL.iter().find(|(_, own, _)| *own == name).map(|(bug, ..)| *bug)
     }
 
     /// Inserts the bug into a device, if it is a bug of the device.

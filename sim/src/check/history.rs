@@ -77,8 +77,6 @@ pub enum Outcome {
 /// A request for a single Lease or a deletion of a collection.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// Client that sent the request.
-    pub client: TaskId,
     /// Kind of the request.
     pub kind: Kind,
     /// Lease that the request names, or the Lease of the response if the server chose the name.
@@ -195,9 +193,9 @@ pub type Counts = BTreeMap<&'static str, u64>;
 
 impl History {
     /// Records that a request was sent.
-    pub fn begin(&mut self, client: TaskId, kind: Kind, key: Key, tag: u64, base: Base, now_us: u64) -> OpId {
+    pub fn begin(&mut self, kind: Kind, key: Key, tag: u64, base: Base, now_us: u64) -> OpId {
         let (sent_us, done_us) = (now_us, u64::MAX);
-        self.ops.push(Op { client, kind, key, tag, base, sent_us, done_us, outcome: Outcome::Unknown });
+        self.ops.push(Op { kind, key, tag, base, sent_us, done_us, outcome: Outcome::Unknown });
         OpId(self.ops.len() - 1)
     }
 

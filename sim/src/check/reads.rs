@@ -2,7 +2,6 @@
 
 use super::history::{Base, History, Kind, List, Op, Outcome};
 use super::timeline::{Entry, Timeline, named};
-use crate::clients::lister::is_ordered;
 
 /// Adds to `complaints` the faults that the reads in the history show.
 pub(super) fn check(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
@@ -76,8 +75,8 @@ fn is_current_throughout(timeline: &Timeline, op: &Op) -> bool {
 
 fn check_list(timeline: &Timeline, list: &List, complaints: &mut Vec<String>) {
     let version = list.version;
-    if !is_ordered(&list.items) {
-        complaints.push(format!("the list at {version} is not in order"));
+    if !list.items.is_sorted_by(|(one, _), (other, _)| one < other) {
+        complaints.push(format!("the list at {version} is not in order, or has a Lease twice"));
     }
     if list.exact.is_some_and(|exact| exact != version) {
         complaints.push(format!("a list at {:?} is at {version}", list.exact));

@@ -1,6 +1,6 @@
 //! The auditor: a client that checks at the end of a run that the server works again, and lists all Leases.
 
-use super::http::Http;
+use super::http::{Http, WINDOW};
 use super::{Answer, Client, lease, lister};
 use crate::check::history::Key;
 use crate::kernel::{MS, SECOND};
@@ -10,7 +10,7 @@ pub const NAMESPACE: &str = "audit";
 
 /// Waits until `at_us`, creates a Lease, and lists all Leases. Repeats the creation until it succeeds or `until_us` has
 /// passed. A 409 counts as a success: an earlier attempt has created the Lease.
-pub async fn run(mut client: Client, node: usize, at_us: u64, until_us: u64) {
+pub async fn run(mut client: Client, at_us: u64, until_us: u64) {
     client.context.sleep(at_us).await;
     let key = Key { namespace: NAMESPACE.to_owned(), name: "last".to_owned() };
     let mut is_written = false;
@@ -25,7 +25,7 @@ pub async fn run(mut client: Client, node: usize, at_us: u64, until_us: u64) {
     if !is_written {
         complain(&client, "no write succeeds after all faults have ended");
     }
-    let mut http = Http::new(node);
+    let mut http = Http::new(WINDOW);
     while client.context.now_us() < until_us + SECOND {
         if let Some(list) = lister::list(&client.context, &mut http, None, 0).await {
             client.context.sim.history.borrow_mut().lists.push(list);

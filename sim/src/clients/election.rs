@@ -104,7 +104,7 @@ impl Candidate {
         {
             return true;
         }
-        let object = match self.client.get(&self.lock.clone()).await {
+        let object = match self.client.get(&self.lock).await {
             Answer::Object(object) => object,
             Answer::Refused(404) => return self.create().await,
             Answer::Done(_) | Answer::Lost | Answer::Refused(_) => return false,
@@ -127,7 +127,7 @@ impl Candidate {
         object["spec"]["acquireTime"] = json!(lease::micro_time(tag));
         object["spec"]["leaseTransitions"] = json!(0);
         let sent_us = self.client.context.now_us();
-        let answer = self.client.create(&self.lock.clone(), &object, tag, "").await;
+        let answer = self.client.create(&self.lock, &object, tag, "").await;
         self.on_written(answer, sent_us)
     }
 
@@ -142,7 +142,7 @@ impl Candidate {
             spec["leaseTransitions"] = json!(spec["leaseTransitions"].as_i64().unwrap_or(0) + 1);
         }
         let sent_us = self.client.context.now_us();
-        let answer = self.client.put(&self.lock.clone(), &object, tag, "").await;
+        let answer = self.client.put(&self.lock, &object, tag, "").await;
         self.on_written(answer, sent_us)
     }
 
@@ -152,11 +152,9 @@ impl Candidate {
         object["spec"]["holderIdentity"] = json!("");
         object["spec"]["leaseDurationSeconds"] = json!(1);
         object["spec"]["renewTime"] = json!(lease::micro_time(tag));
-        let answer = self.client.put(&self.lock.clone(), &object, tag, "").await;
-        if let Answer::Object(object) = answer {
-            self.observe(&object);
-            self.object = Some(object);
-        }
+        let answer = self.client.put(&self.lock, &object, tag, "").await;
+        // The release renews nothing, so the time of the last renewal remains.
+        self.on_written(answer, self.written_us);
     }
 
     fn on_written(&mut self, answer: Answer, sent_us: u64) -> bool {

@@ -7,8 +7,6 @@ use memchr::memmem;
 /// A client's connection to a server, which is opened on first use.
 #[derive(Debug)]
 pub struct Http {
-    /// Index of the server's machine. In a run with several replicas, each connection goes to a random replica instead.
-    node: usize,
     /// Maximum number of unread bytes on the connection.
     window: usize,
     link: Option<LinkId>,
@@ -64,19 +62,13 @@ struct Head {
 }
 
 /// Maximum number of unread bytes on a connection whose client reads without delay.
-const WINDOW: usize = 1 << 24;
+pub const WINDOW: usize = 1 << 24;
 
 impl Http {
-    /// Creates a client of the server `node`, without a connection.
+    /// Creates a client without a connection, whose connections can have up to `window` unread bytes.
     #[must_use]
-    pub fn new(node: usize) -> Self {
-        Self::with_window(node, WINDOW)
-    }
-
-    /// Creates a client whose connection can have up to `window` unread bytes.
-    #[must_use]
-    pub fn with_window(node: usize, window: usize) -> Self {
-        Self { node, window, link: None, buffer: Vec::new(), chunk_left: None }
+    pub fn new(window: usize) -> Self {
+        Self { window, link: None, buffer: Vec::new(), chunk_left: None }
     }
 
     /// Sends a request and waits at most `within_us` microseconds for the response.
@@ -158,12 +150,12 @@ impl Http {
 
     async fn send(&mut self, context: &Context, request: &Request<'_>, end_us: u64) -> Result<Head, Lost> {
         let link = match self.link {
-            Some(link) if !context.sim.net.borrow().is_ended(link) && self.buffer.is_empty() => link,
+            Some(link) if !context.sim.net.borrow().link(link).is_ended && self.buffer.is_empty() => link,
             _ => {
                 self.close(context);
                 // In a run with replicas, each connection is opened to a random replica.
                 let replicas = context.sim.swarm.replicas;
-                let node = if replicas > 1 { context.random(|random| random.usize(..replicas)) } else { self.node };
+                let node = if replicas > 1 { context.random(|random| random.usize(..replicas)) } else { 0 };
                 context.sim.open(context.id, node, self.window)
             }
         };
@@ -181,30 +173,33 @@ impl Http {
                 let head: Vec<u8> = self.buffer.drain(..end + 4).collect();
                 return parse_head(&head).ok_or(Lost);
             }
-            self.more(context, end_us).await?;
+            self.fill(context, self.buffer.len() + 1, end_us).await?;
         }
     }
 
     /// Waits until the buffer contains this number of bytes.
     async fn fill(&mut self, context: &Context, bytes: usize, end_us: u64) -> Result<(), Lost> {
         while self.buffer.len() < bytes {
-            self.more(context, end_us).await?;
+            if !self.receive(context, end_us).await? {
+                self.close(context);
+                return Err(Lost);
+            }
         }
         Ok(())
     }
 
-    async fn more(&mut self, context: &Context, end_us: u64) -> Result<(), Lost> {
+    /// Appends the next bytes of the connection to the buffer. Returns whether any arrived in time.
+    async fn receive(&mut self, context: &Context, end_us: u64) -> Result<bool, Lost> {
         let Some(link) = self.link else { return Err(Lost) };
         match context.receive(link, end_us).await {
-            Received::Bytes(bytes) => {
-                self.buffer.extend(bytes);
-                Ok(())
-            }
-            Received::End | Received::Nothing => {
+            Received::Bytes(bytes) => self.buffer.extend(bytes),
+            Received::Nothing => return Ok(false),
+            Received::End => {
                 self.close(context);
-                Err(Lost)
+                return Err(Lost);
             }
         }
+        Ok(true)
     }
 
     /// Returns the next chunk of a body; `None` at the end of the body. Fails if the chunk is not complete in time.
@@ -234,14 +229,8 @@ impl Http {
                 self.chunk_left = Some(usize::from_str_radix(digits, 16).map_err(|_| Lost)?);
                 continue;
             }
-            let Some(link) = self.link else { return Err(Lost) };
-            match context.receive(link, end_us).await {
-                Received::Bytes(bytes) => self.buffer.extend(bytes),
-                Received::Nothing => return Ok(Some(Vec::new())),
-                Received::End => {
-                    self.close(context);
-                    return Err(Lost);
-                }
+            if !self.receive(context, end_us).await? {
+                return Ok(Some(Vec::new()));
             }
         }
     }

@@ -1,19 +1,18 @@
 //! A client that lists the newest state or the state at a version, in one response or in pages.
 
-use super::http::{Http, Request};
-use super::watcher::items;
+use super::http::{Http, Request, WINDOW};
 use super::{lease, version_of};
-use crate::check::history::{List, State};
+use crate::check::history::{Key, List, State};
 use crate::kernel::{Context, SECOND};
 use fastrand::Rng;
 use serde_json::Value;
 
-/// Time after which the request for a page is abandoned, in microseconds.
-const WITHIN_US: u64 = 20 * SECOND;
+/// Time after which the request for a page or a watch is abandoned, in microseconds.
+pub const WITHIN_US: u64 = 20 * SECOND;
 
 /// Runs the client until the run ends.
-pub async fn run(context: Context, node: usize) {
-    let mut http = Http::new(node);
+pub async fn run(context: Context) {
+    let mut http = Http::new(WINDOW);
     let mut last = None;
     while !context.is_ending() {
         let wait_us = context.random(|random| random.u64(SECOND..8 * SECOND));
@@ -40,11 +39,7 @@ pub async fn list(context: &Context, http: &mut Http, exact: Option<u64>, limit:
         } else if let Some(version) = exact {
             target += &format!("&resourceVersion={version}&resourceVersionMatch=Exact");
         }
-        let request = Request { method: "GET", target: &target, content_type: "", body: "" };
-        let response = http.request(context, &request, WITHIN_US).await.ok()?;
-        context.say(|| format!("GET {target} → {}", response.status));
-        let page: Value = serde_json::from_slice(&response.body).ok().filter(|_| response.status == 200)?;
-        let (version, items) = (version_of(&page)?, items(&page)?);
+        let (page, version, items) = page(context, http, &target).await?;
         let list = list.get_or_insert_with(|| List {
             namespace: None,
             is_newest: exact.is_none(),
@@ -67,8 +62,14 @@ pub async fn list(context: &Context, http: &mut Http, exact: Option<u64>, limit:
     }
 }
 
-/// Whether the items of a list are in the order of their keys, without duplicates.
-#[must_use]
-pub fn is_ordered(items: &[(crate::check::history::Key, State)]) -> bool {
-    items.is_sorted_by(|(one, _), (other, _)| one < other)
+/// Requests a list, or one page of it. Returns the object that the server sent, its version and its Leases. Returns
+/// `None` if the request was refused or got no response, or a field is missing.
+pub async fn page(context: &Context, http: &mut Http, target: &str) -> Option<(Value, u64, Vec<(Key, State)>)> {
+    let request = Request { method: "GET", target, content_type: "", body: "" };
+    let response = http.request(context, &request, WITHIN_US).await.ok()?;
+    context.say(|| format!("GET {target} → {}", response.status));
+    let page: Value = serde_json::from_slice(&response.body).ok().filter(|_| response.status == 200)?;
+    let items = page["items"].as_array()?.iter().map(|item| Some((lease::key(item)?, lease::state(item)?)));
+    let (version, items) = (version_of(&page)?, items.collect::<Option<_>>()?);
+    Some((page, version, items))
 }

@@ -12,7 +12,7 @@ pub mod watcher;
 
 use crate::check::history::{Base, Key, Kind, OpId, Outcome, State};
 use crate::kernel::Context;
-use http::{Http, Lost, Request};
+use http::{Http, Lost, Request, WINDOW};
 use serde_json::Value;
 
 /// A client that reads and writes single Leases, and records its requests in the history.
@@ -40,32 +40,22 @@ pub enum Answer {
     Lost,
 }
 
-/// Media type of a merge patch.
-pub const MERGE_PATCH: &str = "application/merge-patch+json";
-/// Media type of a Lease.
-pub const JSON: &str = "application/json";
-
 impl Client {
-    /// Creates a client of the server `node`, without a connection.
+    /// Creates a client without a connection.
     #[must_use]
-    pub fn new(context: Context, node: usize, within_us: u64) -> Self {
-        Self { context, http: Http::new(node), within_us, last_body: Vec::new() }
+    pub fn new(context: Context, within_us: u64) -> Self {
+        Self { context, http: Http::new(WINDOW), within_us, last_body: Vec::new() }
     }
 
     /// Sends a POST that creates a Lease. `options` is empty, or requests a dry run.
     pub async fn create(&mut self, key: &Key, lease: &Value, tag: u64, options: &str) -> Answer {
-        let target = format!("{}{options}", lease::collection(&key.namespace));
-        let kind = if options.is_empty() { Kind::Create } else { Kind::Dry };
-        self.write("POST", &target, JSON, lease, (kind, key.clone(), tag, Base::Absent)).await
+        self.send(Kind::Create, key, options, &lease.to_string(), (tag, Base::Absent)).await
     }
 
     /// Replaces a Lease. If `lease` has a resourceVersion, the update is based on that version.
     pub async fn put(&mut self, key: &Key, lease: &Value, tag: u64, options: &str) -> Answer {
-        let target = format!("{}{options}", lease::path(key));
-        let version = lease["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
-        let base = version.map_or(Base::Any, Base::Version);
-        let kind = if options.is_empty() { Kind::Put } else { Kind::Dry };
-        self.write("PUT", &target, JSON, lease, (kind, key.clone(), tag, base)).await
+        let base = version_of(lease).map_or(Base::Any, Base::Version);
+        self.send(Kind::Put, key, options, &lease.to_string(), (tag, base)).await
     }
 
     /// Renews a Lease: sends back the body of the last response with a Lease, byte for byte except for `renewTime`.
@@ -82,58 +72,45 @@ impl Client {
             &format!("\"renewTime\":\"{}\"", lease::micro_time(tag)),
             1,
         );
-        let target = lease::path(key);
-        let op = self.begin(Kind::Put, key.clone(), tag, Base::Version(version));
-        Some(self.finish(op, &Request { method: "PUT", target: &target, content_type: JSON, body: &body }).await)
+        Some(self.send(Kind::Put, key, "", &body, (tag, Base::Version(version))).await)
     }
 
     /// Sends a PATCH of a Lease with a merge patch. `options` is empty, or requests a dry run.
     pub async fn patch(&mut self, key: &Key, patch: &Value, tag: u64, options: &str) -> Answer {
-        let target = format!("{}{options}", lease::path(key));
-        let kind = if options.is_empty() { Kind::Patch } else { Kind::Dry };
-        self.write("PATCH", &target, MERGE_PATCH, patch, (kind, key.clone(), tag, Base::Any)).await
+        self.send(Kind::Patch, key, options, &patch.to_string(), (tag, Base::Any)).await
     }
 
     /// Sends a GET of a Lease.
     pub async fn get(&mut self, key: &Key) -> Answer {
-        self.ask("GET", &lease::path(key), Kind::Get, key.clone()).await
+        self.send(Kind::Get, key, "", "", (0, Base::Any)).await
     }
 
     /// Sends a DELETE of a Lease. `options` is empty, or requests a dry run.
     pub async fn delete(&mut self, key: &Key, options: &str) -> Answer {
-        let target = format!("{}{options}", lease::path(key));
-        let kind = if options.is_empty() { Kind::Delete } else { Kind::Dry };
-        self.ask("DELETE", &target, kind, key.clone()).await
+        self.send(Kind::Delete, key, options, "", (0, Base::Any)).await
     }
 
     /// Sends a DELETE of all Leases in a namespace.
     pub async fn delete_collection(&mut self, namespace: &str) -> Answer {
         let key = Key { namespace: namespace.to_owned(), name: String::new() };
-        self.ask("DELETE", &lease::collection(namespace), Kind::DeleteCollection, key).await
+        self.send(Kind::DeleteCollection, &key, "", "", (0, Base::Any)).await
     }
 
-    /// Sends a request without a body.
-    async fn ask(&mut self, method: &str, target: &str, kind: Kind, key: Key) -> Answer {
-        let op = self.begin(kind, key, 0, Base::Any);
-        self.finish(op, &Request { method, target, content_type: "", body: "" }).await
-    }
-
-    async fn write(
-        &mut self,
-        method: &str,
-        target: &str,
-        content_type: &str,
-        body: &Value,
-        (kind, key, tag, base): (Kind, Key, u64, Base),
-    ) -> Answer {
-        let op = self.begin(kind, key, tag, base);
-        let body = body.to_string();
-        self.finish(op, &Request { method, target, content_type, body: &body }).await
-    }
-
-    fn begin(&self, kind: Kind, key: Key, tag: u64, base: Base) -> OpId {
-        let now_us = self.context.now_us();
-        self.context.sim.history.borrow_mut().begin(self.context.id, kind, key, tag, base, now_us)
+    /// Sends a request, and records it in the history. A request without a body has an empty `body`, and one that
+    /// writes no `renewTime` has the tag 0.
+    async fn send(&mut self, kind: Kind, key: &Key, options: &str, body: &str, (tag, base): (u64, Base)) -> Answer {
+        let (method, path, content_type) = match kind {
+            Kind::Create => ("POST", lease::collection(&key.namespace), "application/json"),
+            Kind::Put => ("PUT", lease::path(key), "application/json"),
+            Kind::Patch => ("PATCH", lease::path(key), "application/merge-patch+json"),
+            Kind::Delete => ("DELETE", lease::path(key), ""),
+            Kind::DeleteCollection => ("DELETE", lease::collection(&key.namespace), ""),
+            // Only the history has dry runs as a kind of their own. Here `options` requests them.
+            Kind::Dry | Kind::Get => ("GET", lease::path(key), ""),
+        };
+        let kind = if options.is_empty() { kind } else { Kind::Dry };
+        let op = self.context.sim.history.borrow_mut().begin(kind, key.clone(), tag, base, self.context.now_us());
+        self.finish(op, &Request { method, target: &format!("{path}{options}"), content_type, body }).await
     }
 
     async fn finish(&mut self, op: OpId, request: &Request<'_>) -> Answer {

@@ -1,9 +1,10 @@
 //! A watcher that works as a reflector (client-go `tools/cache`, `reflector.go`). It lists, watches from the list's
 //! version, and resumes from the last version that it received. After 410 it lists again.
 
-use super::http::{Http, Line, Request, Response};
+use super::http::{Http, Line, Response, WINDOW};
 use super::lease;
-use crate::check::history::{Feed, Key, List, Seen, SeenKind, State};
+use super::lister::{WITHIN_US, page};
+use crate::check::history::{Feed, List, Seen, SeenKind};
 use crate::kernel::{Context, MS, SECOND};
 use fastrand::Rng;
 use serde_json::Value;
@@ -11,9 +12,6 @@ use serde_json::Value;
 /// Maximum number of unread bytes on the connection of a watcher that reads slowly. In a run with annotations longer
 /// than this, the maximum is their length.
 const SLOW_WINDOW: usize = 700;
-
-/// Time after which a request without a response is abandoned, in microseconds.
-const WITHIN_US: u64 = 20 * SECOND;
 
 struct Watcher {
     context: Context,
@@ -32,11 +30,10 @@ enum Ended {
 }
 
 /// Runs the watcher without end. It watches one namespace, or all namespaces if `namespace` is `None`.
-pub async fn run(context: Context, node: usize, namespace: Option<String>, is_slow: bool) {
+pub async fn run(context: Context, namespace: Option<String>, is_slow: bool) {
     // An event with a long annotation should need a few reads of the connection, not hundreds.
-    let window = SLOW_WINDOW.max(context.sim.swarm.text_bytes);
-    let http = if is_slow { Http::with_window(node, window) } else { Http::new(node) };
-    let mut watcher = Watcher { context, http, namespace, is_slow };
+    let window = if is_slow { SLOW_WINDOW.max(context.sim.swarm.text_bytes) } else { WINDOW };
+    let mut watcher = Watcher { context, http: Http::new(window), namespace, is_slow };
     let mut expired_at = None;
     loop {
         let Some((start, is_newest)) = watcher.list().await else {
@@ -85,13 +82,8 @@ impl Watcher {
         // newest state.
         let is_newest = self.context.random(Rng::bool);
         let target = if is_newest { self.path() } else { format!("{}?resourceVersion=0", self.path()) };
-        let request = Request { method: "GET", target: &target, content_type: "", body: "" };
-        let response = self.http.request(&self.context, &request, WITHIN_US).await.ok()?;
-        self.context.say(|| format!("GET {target} → {}", response.status));
-        let list: Value = serde_json::from_slice(&response.body).ok().filter(|_| response.status == 200)?;
-        let version = super::version_of(&list)?;
+        let (_, version, items) = page(&self.context, &mut self.http, &target).await?;
         let done_us = self.context.now_us();
-        let items = items(&list)?;
         let namespace = self.namespace.clone();
         let list = List { namespace, is_newest, exact: None, sent_us, done_us, version, items };
         self.context.sim.history.borrow_mut().lists.push(list);
@@ -169,15 +161,12 @@ impl Watcher {
             Some("MODIFIED") => SeenKind::Modified,
             Some("DELETED") => SeenKind::Deleted,
             Some("BOOKMARK") => {
-                let mut history = self.context.sim.history.borrow_mut();
-                let feed = &mut history.feeds[feed];
                 let version = super::version_of(object)?;
-                if version < feed.seen {
-                    let what = format!("{}: a bookmark at {version} after {}", self.context.name, feed.seen);
-                    history.complaints.push(what);
-                } else {
-                    feed.seen = version;
+                let seen = self.context.sim.history.borrow().feeds[feed].seen;
+                if version < seen {
+                    self.complain(format!("a bookmark at {version} after {seen}"));
                 }
+                self.context.sim.history.borrow_mut().feeds[feed].seen = seen.max(version);
                 return None;
             }
             Some("ERROR") if object["code"] == 410 => return Some(Ended::Expired),
@@ -189,15 +178,14 @@ impl Watcher {
         };
         self.context.say(|| format!("{kind:?} {}/{} version {}", key.namespace, key.name, state.version));
         let at_us = self.context.now_us();
-        let mut history = self.context.sim.history.borrow_mut();
-        let feed = &mut history.feeds[feed];
-        let is_behind = state.version <= feed.seen;
-        let seen = std::mem::replace(&mut feed.seen, state.version);
         let version = state.version;
-        feed.events.push(Seen { at_us, key, kind, state });
-        if is_behind {
-            let what = format!("{}: an event of version {version} after {seen}", self.context.name);
-            history.complaints.push(what);
+        let seen = {
+            let feed = &mut self.context.sim.history.borrow_mut().feeds[feed];
+            feed.events.push(Seen { at_us, key, kind, state });
+            std::mem::replace(&mut feed.seen, version)
+        };
+        if version <= seen {
+            self.complain(format!("an event of version {version} after {seen}"));
         }
         None
     }
@@ -206,10 +194,4 @@ impl Watcher {
         let what = format!("{}: {what}", self.context.name);
         self.context.sim.history.borrow_mut().complaints.push(what);
     }
-}
-
-/// Returns the Leases in a list that a server sent; `None` if a field is missing.
-#[must_use]
-pub fn items(list: &Value) -> Option<Vec<(Key, State)>> {
-    list["items"].as_array()?.iter().map(|item| Some((lease::key(item)?, lease::state(item)?))).collect()
 }

@@ -9,6 +9,7 @@ mod image;
 
 pub use image::PowerCut;
 
+use clap::ValueEnum;
 use coordination_apiserver::engine::disk::{StorageBackend, StoreFile};
 use fastrand::Rng;
 use std::io;
@@ -69,7 +70,7 @@ pub struct Faults {
 }
 
 /// State of the page cache after a failed sync.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum FailedSyncs {
     /// The pages stay dirty, so a later sync makes them durable.
     #[default]
@@ -79,6 +80,7 @@ pub enum FailedSyncs {
     /// relies on such pages.
     Forgotten,
     /// The pages are marked clean, as with `Forgotten`. The next start of the server drops them from the page cache.
+    #[value(name = "cold")]
     ForgottenAndCold,
 }
 

@@ -7,7 +7,7 @@
 mod net;
 mod task;
 
-pub use net::{Inbound, LinkId, Net};
+pub use net::{Inbound, Link, LinkId, Net};
 pub use task::{Context, Received, Task, TaskId};
 
 use crate::check::history::History;

@@ -21,12 +21,14 @@ pub struct Net {
     links: Vec<Link>,
 }
 
+/// A connection between a client and a server.
 #[derive(Debug)]
-struct Link {
+pub struct Link {
     owner: TaskId,
-    node: usize,
+    /// Index of the machine to whose server the connection leads.
+    pub node: usize,
     /// Number of the server's start that has accepted the connection; `None` before any data has arrived at the server.
-    epoch: Option<u64>,
+    pub epoch: Option<u64>,
     /// Arrival time of the last data to the server, in microseconds since the start of the run. Later data must not
     /// arrive earlier.
     to_server_us: u64,
@@ -40,9 +42,9 @@ struct Link {
     /// Maximum number of unread bytes: the client's receive window.
     window: usize,
     /// Whether the end of the stream has arrived at the client. After the inbox, the client receives no more data.
-    is_ended: bool,
+    pub is_ended: bool,
     /// Whether the client has closed the connection, or a fault has cut it. Data in transit is then lost.
-    is_gone: bool,
+    pub is_gone: bool,
     /// Whether the server's process that had accepted the connection has ended.
     is_lost: bool,
 }
@@ -149,10 +151,10 @@ impl Net {
         (bytes, link.epoch.filter(|_| was_full).map(|epoch| (link.node, epoch)))
     }
 
-    /// Whether the end of the stream has arrived at the client, so that no more data follows the inbox.
+    /// Returns a connection.
     #[must_use]
-    pub fn is_ended(&self, link: LinkId) -> bool {
-        self.links[link.0].is_ended
+    pub fn link(&self, link: LinkId) -> &Link {
+        &self.links[link.0]
     }
 
     /// Returns the number of bytes that the server may send now: the rest of the client's receive window.
@@ -162,28 +164,9 @@ impl Net {
         link.window.saturating_sub(link.unread)
     }
 
-    /// Returns the index of the machine to whose server the connection leads.
-    #[must_use]
-    pub fn node(&self, link: LinkId) -> usize {
-        self.links[link.0].node
-    }
-
-    /// Returns the number of the server's start that has accepted the connection. `None` if no data has arrived at the
-    /// server.
-    #[must_use]
-    pub fn epoch(&self, link: LinkId) -> Option<u64> {
-        self.links[link.0].epoch
-    }
-
     /// Records the start of the server that accepts the connection.
     pub fn accept(&mut self, link: LinkId, epoch: u64) {
         self.links[link.0].epoch = Some(epoch);
-    }
-
-    /// Whether the client has closed the connection, or a fault has cut it.
-    #[must_use]
-    pub fn is_gone(&self, link: LinkId) -> bool {
-        self.links[link.0].is_gone
     }
 
     /// Finds the open connections that the server of `node` accepted in an earlier start than `epoch`. Marks them as

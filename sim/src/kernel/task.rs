@@ -118,7 +118,7 @@ impl Context {
             if !bytes.is_empty() {
                 return Poll::Ready(Received::Bytes(bytes));
             }
-            if self.sim.net.borrow().is_ended(link) {
+            if self.sim.net.borrow().link(link).is_ended {
                 return Poll::Ready(Received::End);
             }
             if self.now_us() >= end_us {

@@ -139,7 +139,7 @@ impl Conn {
                 service.watchers.unpark(key);
             }
         }
-        let is_over = self.is_closing && (self.output.is_empty() || sim.net.borrow().is_gone(link));
+        let is_over = self.is_closing && (self.output.is_empty() || sim.net.borrow().link(link).is_gone);
         if is_over {
             self.protocol.drop_work(&mut service.watchers);
             sim.send_to_client(link, Inbound::End);

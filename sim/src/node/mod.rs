@@ -153,7 +153,7 @@ impl Node {
 
     /// Passes data that has arrived on a connection to the server. Without a server, the connection ends.
     pub fn receive(&mut self, sim: &Sim, link: LinkId, what: Inbound) {
-        let known = sim.net.borrow().epoch(link);
+        let known = sim.net.borrow().link(link).epoch;
         let is_lost = known.is_some_and(|epoch| epoch != self.epoch);
         match &mut self.server {
             Some(server) if !is_lost => {
