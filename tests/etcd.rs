@@ -465,6 +465,22 @@ fn the_reservation_of_locks_begins_on_all_replicas_at_once() {
     client(&other).call("POST", &collection(NAMESPACE), lock).expect_status(201, "the reservation is over");
 }
 
+/// Goal: after a switch by hand, a replica that starts later, or dies and starts again, reserves locks too.
+#[test]
+fn a_replica_that_starts_on_a_young_store_reserves_locks() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let flags = ["--storage=etcd", "--etcd-servers", &etcd.url(), "--reclaim-seconds=600"];
+    let mut one = Process::start(&flags, FILES_MAX);
+    client(&one).call("POST", &collection("kube-node-lease"), &new("node")).expect_status(201, "a node's Lease");
+    one.kill();
+    one.restart();
+    let later = Process::start(&flags, FILES_MAX);
+    let lock = r#"{"metadata":{"name":"lock"},"spec":{"holderIdentity":"a"}}"#;
+    for replica in [&one, &later] {
+        client(replica).call("POST", &collection(NAMESPACE), lock).expect_status(429, "the lock is reserved");
+    }
+}
+
 /// Goal: a replica that loads the store again still reserves locks: only the former holder of a lock may create it.
 /// Method: both replicas reserve locks, and one of them misses compacted entries and so loads the store again.
 #[test]

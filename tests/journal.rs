@@ -9,6 +9,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 use support::client::{Client, request};
 use support::eventually;
 use support::lease::{collection, new, path, version};
@@ -62,6 +64,24 @@ fn a_kill_loses_no_acknowledged_write() {
     }
     let last = version(known.last().expect("a Lease"));
     assert!(version(&create(&mut Client::open(process.endpoint()), "later")) > last, "versions never go back");
+}
+
+/// Goal: a server that dies just after a switch by hand still reserves missing locks for their former holders. A server
+/// with an old store reserves none.
+#[test]
+fn a_restart_keeps_the_reservations_of_a_young_store() {
+    for (flag, pause, status) in
+        [("--reclaim-seconds=600", Duration::ZERO, 429), ("--reclaim-seconds=1", Duration::from_secs(3), 201)]
+    {
+        let mut process = Process::start(&[flag], FILES_MAX);
+        let mut client = Client::open(process.endpoint());
+        client.call("POST", &collection("kube-node-lease"), &new("node")).expect_status(201, "a node's Lease");
+        thread::sleep(pause);
+        process.kill();
+        process.restart();
+        let lock = Client::open(process.endpoint()).call("POST", &collection(NAMESPACE), &new("lock"));
+        assert_eq!(lock.status(), status, "{flag}");
+    }
 }
 
 /// docs/fencing.md promises that each change of a lock has a higher version than all earlier ones, also after a

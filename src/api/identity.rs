@@ -28,7 +28,7 @@ use crate::table::Table;
 use crate::table::change::Change;
 use crate::table::object::{Object, RenewedTimes};
 use crate::table::snapshot::Range;
-use crate::timestamp::MicroTime;
+use crate::timestamp::{MicroTime, Time};
 use compact_str::{CompactString, format_compact};
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -342,6 +342,13 @@ pub fn holds_leases(table: &Table) -> bool {
     table.len() > table.count_in(NAMESPACE) || leases(table).any(|object| !is_own(object.metadata()))
 }
 
+/// Whether a table has a Lease that a client created at the time `since` or earlier.
+#[must_use]
+pub fn holds_leases_since(table: &Table, since: Time) -> bool {
+    let mut of_clients = table.iter(&Range::All).map(Object::metadata).filter(|metadata| !is_own(metadata));
+    of_clients.any(|metadata| metadata.creation_timestamp.is_some_and(|created| created <= since))
+}
+
 /// Returns the number of Leases of clients: all Leases but this server's own. Examines only `kube-system`, since this
 /// server's own Leases are there.
 pub(super) fn client_leases(table: &Table) -> usize {
@@ -463,7 +470,6 @@ impl Api {
 mod tests {
     use super::*;
     use crate::resource::ResourceVersion;
-    use crate::timestamp::Time;
     use crate::tls::identity::Identity;
     use std::rc::Rc;
 

@@ -16,6 +16,7 @@ use crate::api_error::ApiError;
 use crate::lease::Lease;
 use crate::limits::CLAIMS_MAX;
 use crate::resource::{CLUSTER_NAMESPACES, NODE_LEASE_NAMESPACE};
+use crate::timestamp::Time;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use tracing::info;
@@ -97,6 +98,14 @@ impl Reclaim {
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         matches!(self.phase, Phase::Awaited)
+    }
+
+    /// Returns the latest beginning of a period of reservations that is over at `now`. A Lease from this time or an
+    /// earlier one shows that the store needs no reservations.
+    #[must_use]
+    pub fn began_before(&self, now: Time) -> Time {
+        // The time of a creation is in whole seconds, rounded down.
+        Time(now.0 - 1 - i64::try_from(self.period_ms / 1000).unwrap_or(i64::MAX / 2))
     }
 
     /// Begins the period of reservations, unless it has already begun.

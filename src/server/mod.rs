@@ -37,7 +37,7 @@ use crate::metrics::TurnEnd;
 use crate::route::Probe;
 use crate::schedule::{LongState, Mark, Queues, TimeBudget};
 use crate::serve::Service;
-use crate::table::{PREFETCH_MAX, Table};
+use crate::table::PREFETCH_MAX;
 use crate::tls::config::Secure;
 use crate::tls::reload::Reload;
 use crate::updates::{UpdateSender, Updates};
@@ -541,18 +541,22 @@ impl Server {
         };
         let is_first_load = has_loaded && !self.has_loaded;
         self.has_loaded |= has_loaded;
-        let is_in_use = |table: &Table| table.has_changed() && identity::holds_leases(table);
         let Service { api, table, .. } = service;
-        if is_first_load && is_in_use(table) {
-            // The store was in use before this process started, so it has every lock (a Lease with a holder). So the
-            // server need not reserve missing locks for their former holders. Only the first load shows this. Before a
-            // later load, the store may have come into use only a moment ago. So the reservations continue then.
-            api.reclaim = Reclaim::new(0);
-        } else if api.storage.is_shared() && api.reclaim.is_awaited() && is_in_use(table) {
-            // The shared store has Leases, so another replica got the first request after the cluster switched to these
-            // servers. From this request on, locks are reserved for their former holders for a time. So this replica
-            // reserves them too.
-            api.reclaim.begin(now.ms);
+        // Only the first load shows whether the store of a single server was in use before this process started. A
+        // shared store may come into use at any time: another replica gets the first request after a switch by hand.
+        let may_come_into_use = is_first_load || api.storage.is_shared();
+        if api.reclaim.is_awaited() && may_come_into_use && table.has_changed() && identity::holds_leases(table) {
+            let is_old = identity::holds_leases_since(table, api.reclaim.began_before(now.wall));
+            if is_first_load && is_old {
+                // Each former holder has had the time to create its lock again. So the store has every lock (a Lease
+                // with a holder), and the server need not reserve missing locks.
+                api.reclaim = Reclaim::new(0);
+            } else {
+                // The store came into use only a moment ago, so former holders of missing locks may still act as
+                // leaders. From the first request after a switch by hand, locks are reserved for them for a time. This
+                // server may have been started or restarted in this time.
+                api.reclaim.begin(now.ms);
+            }
         }
         if let (Some(check), Some(journal)) = (awaited.journal, api.storage.journal()) {
             let (is_stuck, is_current) = (journal.is_stuck(now.ms), journal.is_current(now.ms));
