@@ -348,7 +348,7 @@ pub(super) async fn install_shield(cluster: &Server) -> Result<Timestamp, Switch
     Ok(end)
 }
 
-/// Deletes the policy of a switch if it has this id, and then its binding.
+/// Deletes the policy of a switch and its binding, if the policy has this id.
 async fn remove(cluster: &Server, id: &str) -> Result<(), SwitchError> {
     let policies = cluster.objects::<ValidatingAdmissionPolicy>();
     loop {
@@ -356,15 +356,15 @@ async fn remove(cluster: &Server, id: &str) -> Result<(), SwitchError> {
         let Some(found) = found.filter(|found| has_id(found, id)) else {
             return Ok(());
         };
+        // The policy is deleted last. So if the command is killed, the next command finds the policy, and deletes both.
+        delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SWITCH, &DeleteParams::default()).await?;
         // kube-controller-manager may write the status of the policy between the read and the deletion. Then the
         // deletion fails, and the loop repeats it.
         let preconditions = Some(Preconditions { uid: found.uid(), resource_version: found.resource_version() });
         if delete(&policies, SWITCH, &DeleteParams { preconditions, ..DeleteParams::default() }).await? {
-            break;
+            return Ok(());
         }
     }
-    delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SWITCH, &DeleteParams::default()).await?;
-    Ok(())
 }
 
 /// Deletes the policies that a killed command has left behind. Call this function only while no other command runs: a

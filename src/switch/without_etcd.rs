@@ -87,6 +87,9 @@ pub(super) async fn take_over(
         Some(Phase::Copy) if is_registered => {
             report.line("a takeover has begun before; it is undone first");
             undo(clients, wanted, &mut claim, report).await?;
+            // The undo has created the policy for renewals. This policy would let late updates with versions of this
+            // server succeed in built-in storage.
+            renewals::remove(clients.cluster()).await?;
         }
         Some(Phase::Hold) if is_registered => {
             return Err(SwitchError("a rollback has begun: run rollback --without-etcd to its end first".to_owned()));
