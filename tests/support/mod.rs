@@ -20,6 +20,7 @@ pub(crate) mod response;
 pub(crate) mod server;
 pub(crate) mod sources;
 pub(crate) mod stream;
+pub(crate) mod switch;
 pub(crate) mod tls;
 pub(crate) mod watch;
 

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::stream::Endpoint;
 use super::tls::{AUTHORITY, admin_client_config};
-use coordination_apiserver::cluster::NamespaceChange;
+use coordination_apiserver::cluster::{BuiltInRequests, Cluster, NamespaceChange};
 use coordination_apiserver::etcd;
 use coordination_apiserver::server::{Config, Server, ShutdownHandle, StorageConfig};
 use coordination_apiserver::tls::reload::Reload;
@@ -11,6 +11,7 @@ use coordination_apiserver::updates::UpdateSender;
 use std::env;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use tempfile::TempDir;
@@ -22,6 +23,8 @@ pub(crate) struct TestServer {
     shutdown: ShutdownHandle,
     reloads: UpdateSender<Reload>,
     namespaces: UpdateSender<NamespaceChange>,
+    /// Requests to the thread that follows built-in Leases; `None` once that thread has started.
+    built_in: Option<BuiltInRequests>,
     thread: Option<JoinHandle<io::Result<()>>>,
     /// Data folder that this value created because of `TEST_STORAGE=disk`.
     _data: Option<TempDir>,
@@ -67,20 +70,21 @@ impl TestServer {
         let (started, when_started) = mpsc::channel();
         let thread = thread::Builder::new().name("server".to_owned()).spawn(move || {
             let mut server = Server::bind(config).map_err(|error| io::Error::other(error.to_string()))?;
-            // This call lets the server work in the phases of a rollback without etcd. A takeover would also need the
-            // thread that follows the Leases in kube-apiserver's own storage.
-            let _requests = server.follow_built_in();
+            // This call lets the server work in the phases of a rollback without etcd. A takeover also needs the thread
+            // that `TestServer::follow_built_in` starts.
+            let built_in = server.follow_built_in();
             server.load().map_err(io::Error::other)?;
             let addresses = (server.insecure_addr(), server.secure_addr());
             let senders = (server.reload_sender(), server.namespace_sender());
-            started.send((addresses, senders, server.shutdown_handle())).map_err(io::Error::other)?;
+            started.send((addresses, senders, built_in, server.shutdown_handle())).map_err(io::Error::other)?;
             server.run().map_err(io::Error::other)
         });
         let thread = thread.expect("a thread can be started");
-        let Ok(((Some(insecure), secure), (reloads, namespaces), shutdown)) = when_started.recv() else {
+        let Ok(((Some(insecure), secure), (reloads, namespaces), built_in, shutdown)) = when_started.recv() else {
             panic!("the server has not started: {:?}", thread.join());
         };
-        Self { insecure, secure, shutdown, reloads, namespaces, thread: Some(thread), _data: data }
+        let (built_in, thread) = (Some(built_in), Some(thread));
+        Self { insecure, secure, shutdown, reloads, namespaces, built_in, thread, _data: data }
     }
 
     /// Returns the endpoint of the cleartext port.
@@ -115,6 +119,16 @@ impl TestServer {
     /// Returns the sender of changes of namespaces.
     pub(crate) fn namespace_sender(&self) -> UpdateSender<NamespaceChange> {
         self.namespaces.clone()
+    }
+
+    /// Starts the thread that follows the built-in Leases: those that the kube-apiserver in a kubeconfig itself stores.
+    ///
+    /// # Panics
+    /// If the kubeconfig is invalid, or at the second call.
+    pub(crate) fn follow_built_in(&mut self, kubeconfig: &Path) {
+        let cluster = Cluster::configured(Some(kubeconfig)).expect("a kubeconfig");
+        let requests = self.built_in.take().expect("once");
+        cluster.follow(None, None, None, Some(requests)).expect("a thread can be started");
     }
 
     /// Returns the handle that stops the server.
