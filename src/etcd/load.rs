@@ -5,6 +5,7 @@ use super::client::{Client, Failure};
 use super::config::Config;
 use super::keys::{FORMAT, Keys, PRODUCT};
 use super::messages::{KeyValue, RangeRequest};
+use super::pages::pages;
 use super::state::SharedState;
 use crate::engine::{EngineError, Entry, Position, SnapshotId};
 use crate::journal::{End, Event, StoredManifest, base_end, open_piece};
@@ -48,10 +49,7 @@ impl Load {
         let end = End { position: position(&head), entries: head.version.cast_unsigned() };
         state.delivered.set(end.position);
         state.numbered.set(end.entries);
-        let chunks = RangeRequest { keys_only: true, ..all(keys.chunks(), self.revision) };
-        let mut snapshots: Vec<SnapshotId> =
-            client.range(chunks).await?.kvs.iter().filter_map(|kv| keys.snapshot_of(&kv.key)).collect();
-        snapshots.dedup();
+        let snapshots = snapshots(client, keys, self.revision).await?;
         let entries = RangeRequest { keys_only: true, limit: 1, ..all(keys.journal(), self.revision) };
         let stored = client.range(entries).await?.count.cast_unsigned();
         // The transaction of an entry also writes `head`. So `head` is behind the base or the stored entries only if
@@ -101,8 +99,7 @@ impl Load {
 
     async fn read(&self, state: &SharedState) -> Result<VecDeque<Entry>, Failure> {
         let SharedState { client, keys, .. } = state;
-        let mut kvs = pages(client, all(keys.journal(), self.revision)).await?;
-        kvs.sort_unstable_by_key(|kv| kv.mod_revision);
+        let kvs = journal(client, keys, self.revision).await?;
         let mut entries = state.entries.borrow_mut();
         *entries = super::transaction::Entries::default();
         for kv in &kvs {
@@ -110,21 +107,31 @@ impl Load {
                 entries.push(writer, sequence, position(kv));
             }
         }
-        Ok(kvs.into_iter().map(|kv| Entry { position: position(&kv), payload: kv.value }).collect())
+        Ok(kvs.into_iter().map(entry).collect())
     }
 }
 
-/// Reads all keys of a range, in pages.
-pub(super) async fn pages(client: &Client, request: RangeRequest) -> Result<Vec<KeyValue>, Failure> {
-    let mut request = RangeRequest { limit: PAGE_KEYS, ..request };
-    let mut kvs: Vec<KeyValue> = Vec::new();
-    loop {
-        let page = client.range(request.clone()).await?;
-        kvs.extend(page.kvs);
-        let Some(last) = kvs.last().filter(|_| page.more) else { return Ok(kvs) };
-        request.key.clone_from(&last.key);
-        request.key.push(0);
-    }
+/// Lists the snapshots that have chunks in the store at `revision`.
+pub(super) async fn snapshots(client: &Client, keys: &Keys, revision: i64) -> Result<Vec<SnapshotId>, Failure> {
+    let chunks = RangeRequest { keys_only: true, limit: PAGE_KEYS, ..all(keys.chunks(), revision) };
+    let (kvs, _) = pages(client, chunks, || Ok(())).await?;
+    let mut snapshots: Vec<_> = kvs.iter().filter_map(|kv| keys.snapshot_of(&kv.key)).collect();
+    snapshots.dedup();
+    Ok(snapshots)
+}
+
+/// Reads the entries of the journal at `revision`, as etcd returns them, in the order of their positions. [`entry`]
+/// converts one of them.
+pub(super) async fn journal(client: &Client, keys: &Keys, revision: i64) -> Result<Vec<KeyValue>, Failure> {
+    let entries = RangeRequest { limit: PAGE_KEYS, ..all(keys.journal(), revision) };
+    let (mut kvs, _) = pages(client, entries, || Ok(())).await?;
+    kvs.sort_unstable_by_key(|kv| kv.mod_revision);
+    Ok(kvs)
+}
+
+/// Converts a key of the journal and its value, as etcd returns them, to an entry.
+pub(super) fn entry(kv: KeyValue) -> Entry {
+    Entry { position: position(&kv), payload: kv.value }
 }
 
 /// Returns the position of an entry, which is the revision of the only write of the entry's key. For the key `head`,
@@ -137,7 +144,7 @@ pub(super) fn one(key: Vec<u8>, revision: i64) -> RangeRequest {
     RangeRequest { key, revision, ..RangeRequest::default() }
 }
 
-pub(super) fn all(Range { start, end }: Range<Vec<u8>>, revision: i64) -> RangeRequest {
+fn all(Range { start, end }: Range<Vec<u8>>, revision: i64) -> RangeRequest {
     RangeRequest { key: start, range_end: end, revision, ..RangeRequest::default() }
 }
 

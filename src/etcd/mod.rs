@@ -24,6 +24,7 @@ mod housekeeping;
 mod keys;
 mod load;
 mod messages;
+mod pages;
 mod port;
 mod reader;
 mod release;

@@ -2,11 +2,11 @@
 //! nothing is written.
 
 use super::background::LocalRuntime;
-use super::client::Client;
+use super::client::{Client, Failure};
 use super::config::Config;
 use super::keys::Keys;
-use super::load::{all, check_count, check_format, one, pages, position};
-use super::messages::{KeyValue, RangeRequest};
+use super::load::{check_count, check_format, entry, journal, one, snapshots};
+use super::messages::KeyValue;
 use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write, entries_after};
 use crate::journal::base_end;
 use std::io;
@@ -41,20 +41,23 @@ impl EtcdReader {
         Ok(Self { client, keys, runtime, revision, entries: None })
     }
 
-    fn read(&self, request: RangeRequest) -> Result<Vec<KeyValue>, EngineError> {
-        let kvs = self.runtime.block_on(pages(&self.client, request));
-        kvs.map_err(|failure| failure.into_error(self.client.config()))
+    fn wait<T>(&self, read: impl Future<Output = Result<T, Failure>>) -> Result<T, EngineError> {
+        self.runtime.block_on(read).map_err(|failure| failure.into_error(self.client.config()))
+    }
+
+    fn read(&self, key: Vec<u8>) -> Result<Option<KeyValue>, EngineError> {
+        Ok(self.wait(self.client.range(one(key, self.revision)))?.kvs.pop())
     }
 
     fn value(&self, key: Vec<u8>) -> Result<Option<Vec<u8>>, EngineError> {
-        Ok(self.read(one(key, self.revision))?.pop().map(|kv| kv.value))
+        Ok(self.read(key)?.map(|kv| kv.value))
     }
 
     /// Checks that no entry of the journal is missing, as a replica does at startup. Without a manifest, the number of
     /// deleted entries is unknown, so the check passes.
     fn check_count(&self) -> Result<(), EngineError> {
         let Some(manifest) = self.value(self.keys.manifest())? else { return Ok(()) };
-        let head = self.read(one(self.keys.head(), self.revision))?.pop().unwrap_or_default();
+        let head = self.read(self.keys.head())?.unwrap_or_default();
         let positions = self.entries.iter().flatten().map(|entry| entry.position);
         check_count(self.client.config(), base_end(&manifest), positions, head.version.cast_unsigned())
     }
@@ -70,18 +73,13 @@ impl Engine for EtcdReader {
     }
 
     fn snapshots(&mut self) -> Result<Vec<SnapshotId>, EngineError> {
-        let chunks = self.read(RangeRequest { keys_only: true, ..all(self.keys.chunks(), self.revision) })?;
-        let mut snapshots: Vec<_> = chunks.iter().filter_map(|kv| self.keys.snapshot_of(&kv.key)).collect();
-        snapshots.dedup();
-        Ok(snapshots)
+        self.wait(snapshots(&self.client, &self.keys, self.revision))
     }
 
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError> {
         if self.entries.is_none() {
-            let mut kvs = self.read(all(self.keys.journal(), self.revision))?;
-            kvs.sort_unstable_by_key(|kv| kv.mod_revision);
-            self.entries =
-                Some(kvs.into_iter().map(|kv| Entry { position: position(&kv), payload: kv.value }).collect());
+            let kvs = self.wait(journal(&self.client, &self.keys, self.revision))?;
+            self.entries = Some(kvs.into_iter().map(entry).collect());
         }
         let found = entries_after(self.entries.as_deref().unwrap_or_default(), after, bytes_max);
         if found.is_empty() {

@@ -7,6 +7,7 @@ use crate::etcd::client::{Client, Failure};
 use crate::etcd::messages::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, RequestOp, TxnRequest, prefix_end,
 };
+use crate::etcd::pages::pages;
 use crate::handover::{ENCRYPTED, ReadLeases, StoredLease};
 use futures_util::future::join_all;
 use std::collections::{HashMap, HashSet};
@@ -15,8 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tonic::Status;
 use twox_hash::XxHash3_64;
 
-/// Maximum number of keys per range request. If the answer would be too long, the request is repeated with half as many
-/// keys.
+/// Maximum number of keys per range request.
 const PAGE_KEYS: i64 = 2_000;
 /// Maximum number of Leases per transaction. etcd accepts 128 operations in a transaction.
 const BATCH_LEASES_MAX: usize = 100;
@@ -162,7 +162,7 @@ impl BuiltInStorage {
     /// Returns all Leases whose last write is at or after revision `since`, and the revision of the read. Reads at
     /// `revision`, or at the newest revision if `revision` is 0.
     async fn range(&self, revision: i64, keys_only: bool, since: i64) -> Result<(Vec<KeyValue>, i64), Failure> {
-        let mut request = RangeRequest {
+        let request = RangeRequest {
             key: self.prefix.clone(),
             range_end: prefix_end(&self.prefix),
             limit: PAGE_KEYS,
@@ -170,25 +170,7 @@ impl BuiltInStorage {
             keys_only,
             min_mod_revision: since,
         };
-        let mut found = Vec::new();
-        loop {
-            self.check_canceled()?;
-            let page = match self.client.range(request.clone()).await {
-                Err(Failure::TooLong(_)) if request.limit > 1 => {
-                    request.limit /= 2;
-                    continue;
-                }
-                page => page?,
-            };
-            if request.revision == 0 {
-                request.revision = page.header.map_or(0, |header| header.revision);
-            }
-            found.extend(page.kvs);
-            match found.last() {
-                Some(last) if page.more => request.key = [last.key.as_slice(), b"\0"].concat(),
-                _ => return Ok((found, request.revision)),
-            }
-        }
+        pages(&self.client, request, || self.check_canceled()).await
     }
 
     fn key_of(&self, kv: &KeyValue) -> Option<String> {
