@@ -130,6 +130,8 @@ pub struct HandoverStats {
     pub holds_writes: bool,
     /// Number of failed reads and writes of built-in storage since the start.
     pub errors: u64,
+    /// Number of Leases of built-in storage that this server cannot import now.
+    pub refused_leases: usize,
 }
 
 /// Bounds of the durations of turns, in µs: from a turn with one request to a turn that stalls all connections.
@@ -259,6 +261,11 @@ impl Metrics {
             "coordination_handover_errors_total",
             "Failed reads and writes of built-in storage by the replica that copies Leases.",
             handover.errors,
+        );
+        out.single_gauge(
+            "coordination_handover_refused_leases",
+            "Leases of built-in storage that the replica that copies Leases cannot import.",
+            handover.refused_leases,
         );
         if let Some(journal) = journal {
             self.journal.encode(&mut out, journal);
@@ -523,7 +530,7 @@ mod tests {
         // The new watch does not count yet, since the current turn has not ended. Otherwise `started` and the number of
         // open watches would be from two different moments.
         metrics.count_watch();
-        let handover = HandoverStats { serves: true, ..HandoverStats::default() };
+        let handover = HandoverStats { serves: true, refused_leases: 8, ..HandoverStats::default() };
         let checks = [("livez", "ping", true), ("readyz", "journal", false)].into_iter();
         let text = String::from_utf8(metrics.encode(&table, None, handover, checks, Now::default())).expect("text");
         for (series, value) in [
@@ -541,6 +548,7 @@ mod tests {
             ("coordination_busy_turn_cpu_seconds_bucket{le=\"0.000025\"}", 1),
             ("coordination_long_responses", 3),
             ("coordination_long_responses_revoked_total", 6),
+            ("coordination_handover_refused_leases", 8),
             ("coordination_queued_bytes", 7),
             ("coordination_received_bytes", 5),
             ("coordination_waiting_requests", 4),

@@ -59,6 +59,11 @@ impl Copier {
         self.errors
     }
 
+    /// Returns the number of Leases that cannot be imported.
+    pub(super) fn refused_leases(&self) -> usize {
+        self.imports.refused_leases()
+    }
+
     /// Returns the time of the copier's next work, in ms; `None` while the copier is inactive or waits for events of
     /// the watch.
     pub(super) fn due_ms(&self) -> Option<u64> {

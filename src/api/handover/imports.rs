@@ -234,6 +234,11 @@ impl Imports {
         self.refused.values().next().map(|(_, why)| why.as_str())
     }
 
+    /// Returns the number of Leases that cannot be imported.
+    pub(super) fn refused_leases(&self) -> usize {
+        self.refused.len()
+    }
+
     /// Queues again the Leases that could not be imported, unless a later read has queued them. Also allows large
     /// batches again: the Lease that made them too large may have been deleted before it was found.
     pub(super) fn retry_refused(&mut self) {

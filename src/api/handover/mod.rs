@@ -161,6 +161,8 @@ impl Handover {
             holds_writes: self.holds_writes() && self.state.step != Some(Step::NotOurs),
             errors: self.worker.as_ref().map_or(0, |worker| worker.errors())
                 + self.copier.as_ref().map_or(0, |copier| copier.errors()),
+            refused_leases: self.worker.as_ref().map_or(0, |worker| worker.refused_leases())
+                + self.copier.as_ref().map_or(0, |copier| copier.refused_leases()),
         }
     }
 

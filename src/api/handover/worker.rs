@@ -181,6 +181,11 @@ impl Worker {
         self.errors
     }
 
+    /// Returns the number of Leases that cannot be imported.
+    pub(super) fn refused_leases(&self) -> usize {
+        self.imports.refused_leases()
+    }
+
     /// Returns the time of the worker's next work, in ms. Returns `None` if another replica's worker is active.
     pub(super) fn due_ms(&self) -> Option<u64> {
         // The end of the feed's write wakes the event loop. So the stage needs no timer while it waits for that end.

@@ -230,6 +230,7 @@ fn rounds_continue_while_a_lease_cannot_be_imported() {
         assert_eq!(rig.turn(1), None);
         assert!(rig.table.find(NAMESPACE, PROGRESS_NAME).is_some(), "{phase}: a round is complete");
         assert!(rig.table.find("n", "l0000").is_none(), "{phase}: nobody renews an older state");
+        assert_eq!(rig.worker.refused_leases(), 1, "{phase}");
         assert_eq!(rig.annotation(STEP), None, "{phase}");
     }
 }
