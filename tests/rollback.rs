@@ -79,10 +79,10 @@ fn roll_back(cluster: &Mutex<Cluster>, url: &str, name: &str) -> Result<(), Stri
     run(cluster, url, name, |cluster, say| rollback(&RollbackArgs { cluster, apiservice: None }, say))
 }
 
-/// Runs the command with a fault of one request. With [`Fault::Delayed`], this is the request of an earlier run to make
-/// the APIService local, and the first run also has a refused request. After the first run, a client tries to acquire a
-/// Lease. Then the command runs again. Returns whether the fault occurred: the first run may have fewer than `number`
-/// requests that can have it.
+/// Runs the command with a fault of one request. With [`Fault::Delayed`], an earlier run is killed, and its request to
+/// make the APIService local is delayed until the end of the first run. The first run then has a refused request. After
+/// the first run, a client tries to acquire a Lease. Then the command runs again. Returns whether the fault of the
+/// first run occurred: this run may have fewer than `number` requests that can have the fault.
 fn roll_back_twice(fault: Fault, number: usize) -> bool {
     let (_server, cluster) = start(fault, number);
     let url = serve(&cluster);
@@ -190,8 +190,8 @@ fn a_rollback_after_writes_of_clients_to_built_in_storage_is_too_late() {
     assert!(faults >= FAULTS_MIN, "{faults}");
 }
 
-/// Makes a rollback that is too late, with a fault at the request `number`, and then another one. Returns whether the
-/// fault occurred.
+/// Makes a rollback that is too late, with a fault at the request `number`, and then another rollback. Returns whether
+/// the fault occurred.
 fn roll_back_too_late(number: usize) -> bool {
     let (_server, cluster) = start(Fault::Refused, number);
     let url = serve(&cluster);
@@ -214,7 +214,7 @@ fn roll_back_too_late(number: usize) -> bool {
     let what = format!("request {number} at {:?}: {first:?}", cut.step);
     assert_ne!(cut.step_of_handover(), "serving", "the client keeps its lock: {what}");
     let mark = &cut.objects[API_SERVICE]["metadata"]["annotations"]["coordination-apiserver/taken-over"];
-    assert!(mark.is_null(), "no later run takes the Service for that of the takeover: {what}");
+    assert!(mark.is_null(), "no later run may conclude that the takeover registered the Service: {what}");
     drop(cut);
     let runs = [first, run_without_fault(|| roll_back(&cluster, &url, "second"))];
     let is_too_late = |run: &Result<(), String>| {

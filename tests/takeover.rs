@@ -39,8 +39,8 @@ enum Faulty {
     TakeOver,
     /// A dry run.
     DryRun,
-    /// A takeover after one that was killed when it had replaced the APIService. It undoes the killed one first. The
-    /// fault is in the undo.
+    /// A takeover after another takeover, which was killed when it had replaced the APIService. The second takeover
+    /// first undoes the killed one. The fault is in the undo.
     Undo,
 }
 
@@ -127,7 +127,8 @@ fn take_over_twice(faulty: Faulty, fault: Fault, number: usize) -> bool {
             let started = start(Plan { run: "killed", fault: Fault::Killed, number: 1, can_fail });
             let (_, cluster, url) = &started;
             eventually("a killed takeover", || take_over(cluster, url, "killed", false) == Err("killed".to_owned()));
-            // The undo creates the policy for renewals before its other writes. The takeover after the undo deletes it.
+            // The undo creates the policy for renewals before its other writes to kube-apiserver. The takeover deletes
+            // this policy after the undo.
             lock(cluster).replan(Plan { can_fail: |cluster, _| cluster.objects.contains_key(RENEWALS), ..plan });
             started
         }

@@ -72,7 +72,7 @@ impl Watcher {
     /// Lists and watches until the run ends.
     pub(crate) fn run(&self, gate: &Gate) {
         let mut last = None;
-        // Version of the last watch that got 410. The list that follows records it.
+        // Version that the watcher had when its last watch got 410. The next list records this version.
         let mut gone = None;
         // Whether the next watch resumes an earlier watch. The first watch after a list does not.
         let mut is_resume = false;

@@ -22,7 +22,7 @@ pub(crate) struct Fields {
     pub(crate) uid: u128,
     /// `metadata.ownerReferences[0].uid`.
     pub(crate) owner_uid: u128,
-    /// `metadata.resourceVersion`; 0 is no object.
+    /// `metadata.resourceVersion`; 0 if the node has no Lease.
     pub(crate) version: u64,
     /// `spec.renewTime`, microseconds since the Unix epoch.
     pub(crate) renewed: u64,

@@ -342,7 +342,7 @@ pub fn holds_leases(table: &Table) -> bool {
     table.len() > table.count_in(NAMESPACE) || leases(table).any(|object| !is_own(object.metadata()))
 }
 
-/// Whether a table has a Lease that a client created at the time `since` or earlier.
+/// Whether a table has a Lease of a client with a `creationTimestamp` of `since` or earlier.
 #[must_use]
 pub fn holds_leases_since(table: &Table, since: Time) -> bool {
     let mut of_clients = table.iter(&Range::All).map(Object::metadata).filter(|metadata| !is_own(metadata));

@@ -32,8 +32,9 @@ pub struct Reclaim {
 
 #[derive(Debug)]
 enum Phase {
-    /// No client has requested a lock yet. The period of reservations begins with the first request for a lock, and not
-    /// when the server starts. The reason: until a takeover, holders still renew their Leases at kube-apiserver.
+    /// No client has requested a lock yet. If the store has no Leases of clients, the period of reservations begins
+    /// with the first request for a lock, and not when the server starts. The reason: until a switch by hand, holders
+    /// still renew their Leases at kube-apiserver.
     Awaited,
     /// Since `began_ms`, only a holder with a claim may acquire a lock. A claim is a hash of a Lease and its holder.
     Open { began_ms: u64, claims: HashSet<u64> },
@@ -100,11 +101,11 @@ impl Reclaim {
         matches!(self.phase, Phase::Awaited)
     }
 
-    /// Returns the latest beginning of a period of reservations that is over at `now`. A Lease from this time or an
-    /// earlier one shows that the store needs no reservations.
+    /// Returns the latest beginning of a period of reservations that is over at `now`. If a client created a Lease at
+    /// this time or earlier, the store needs no reservations.
     #[must_use]
     pub fn began_before(&self, now: Time) -> Time {
-        // The time of a creation is in whole seconds, rounded down.
+        // A `creationTimestamp` is in whole seconds, rounded down. So the Lease may be a second younger.
         Time(now.0 - 1 - i64::try_from(self.period_ms / 1000).unwrap_or(i64::MAX / 2))
     }
 
@@ -121,7 +122,7 @@ impl Reclaim {
             Phase::Awaited => {
                 info!(
                     seconds = self.period_ms / 1000,
-                    "a lock is requested: each missing lock is reserved for its former holder, for this time at most"
+                    "each missing lock is reserved for its former holder, for this time at most"
                 );
                 self.phase = Phase::Open { began_ms: now_ms, claims: HashSet::new() };
             }

@@ -258,9 +258,11 @@ pub struct Args {
 
     /// Seconds for which a new store reserves each missing lock for the lock's former holder. 0 reserves nothing.
     ///
-    /// The seconds count from the first request for a lock after the start. A lock with a shorter leaseDurationSeconds
-    /// is reserved only for its leaseDurationSeconds. Meanwhile any other client that tries to acquire the lock gets
-    /// 429 with Retry-After. Nodes' Leases are not reserved. With --storage memory, the store is new at each start.
+    /// The seconds count from the first request for a lock after the start. If the store already has Leases of clients,
+    /// the seconds count from the start. The store is new until one of these Leases is older than N seconds. A lock
+    /// with a shorter leaseDurationSeconds is reserved only for its leaseDurationSeconds. Meanwhile any other client
+    /// that tries to acquire the lock gets 429 with Retry-After. Nodes' Leases are not reserved. With --storage memory,
+    /// the store is new at each start.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub reclaim_seconds: u32,
 

@@ -306,8 +306,8 @@ impl Found {
     }
 }
 
-/// Compares what a query has found at `now` with what the watch has delivered. Fails if the watch has not delivered an
-/// entry or a manifest for too long.
+/// Compares what a query has found at `now` with what the watch has delivered. If a found entry or manifest stays
+/// undelivered for too long ([`Undelivered::look`]), the port fails with [`Failure::Lost`].
 fn look_behind(state: &SharedState, undelivered: &mut Option<Undelivered>, found: Found, now: Instant) {
     let (entry, manifest) = (state.delivered.get().0, state.manifest_revision.get());
     let is_delivered = |found: Found| entry >= found.entry && manifest >= found.manifest;

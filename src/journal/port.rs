@@ -5,9 +5,10 @@
 //!
 //! - [`Event::Delivered`], [`Event::Replaced`], [`Event::Reachable`] and [`Event::Size`] come without a command.
 //! - The answer to [`Command::FindEnd`] may come before the answer to an earlier commit.
-//! - All reads from [`Command::Open`] to the last [`Command::ReadEntries`] see the store at one revision.
-//! - The first delivered entry and manifest are the first ones after this revision. They come after all entries up to
-//!   this revision were read.
+//! - The reads of a startup see the store at one revision. The first of them is [`Command::Open`]. The last one is the
+//!   [`Command::ReadEntries`] that finds no further entry.
+//! - Delivery begins after these reads. [`Event::Delivered`] begins with the first entry after the revision of the
+//!   reads, and [`Event::Replaced`] with the first manifest after that revision.
 //! - No entry is skipped. A port that has missed an entry fails with [`EngineError::Lost`].
 //! - The answer to a commit with a manifest comes before the delivery of any later manifest.
 //! - The port may send a commit to the store several times. One of these attempts may still be in flight when the

@@ -264,7 +264,7 @@ impl Metrics {
         );
         out.single_gauge(
             "coordination_handover_refused_leases",
-            "Leases of built-in storage that the replica that copies Leases cannot import.",
+            "Built-in Leases that this replica cannot import; 0 if another replica copies Leases.",
             handover.refused_leases,
         );
         if let Some(journal) = journal {

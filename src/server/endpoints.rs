@@ -10,11 +10,12 @@ const LEAVE_MS_MAX: u64 = 3_000;
 /// see the removal in a watch. kube-proxy changes its rules at most once a second (`--iptables-min-sync-period`).
 const SETTLE_MS: u64 = 1_500;
 
-/// The published endpoints, and whether this replica is leaving them.
+/// Publishes the endpoints of the Service, and removes this replica from them when the replica stops.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     /// Sender of the endpoints to the publishing thread; `None` if this server does not publish endpoints.
     sender: Option<EndpointsSender>,
+    /// Reports of the publishing thread: the generation (sequence number) of each published list of endpoints.
     published: Updates<u64>,
     published_sender: UpdateSender<u64>,
     leaving: Option<Leaving>,

@@ -552,8 +552,8 @@ impl Server {
                 // with a holder), and the server need not reserve missing locks.
                 api.reclaim = Reclaim::new(0);
             } else {
-                // The store came into use only a moment ago, so former holders of missing locks may still act as
-                // leaders. From the first request after a switch by hand, locks are reserved for them for a time. This
+                // The store came into use only recently, so former holders of missing locks may still act as leaders.
+                // From the first request after a switch by hand, locks are reserved for these holders for a time. This
                 // server may have been started or restarted in this time.
                 api.reclaim.begin(now.ms);
             }

@@ -63,7 +63,8 @@ pub struct Config {
     pub stop_expires_watches: bool,
     /// Longest time for which a missing lock is reserved for its former holder, in seconds; 0 reserves no lock. A lock
     /// is a Lease that has a holder and is not a node's Lease. After a switch to this server, the table may lack a lock
-    /// that a client still holds. The time counts from the first request for any lock.
+    /// that a client still holds. The time counts from the first request for any lock. If the store already has Leases
+    /// of clients at the start, and all are younger than this time, the time counts from the start.
     pub reclaim_seconds: u32,
     /// Feature gates.
     pub features: FeatureGates,

@@ -83,8 +83,8 @@ const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// Annotation of the APIService with the id of the last write by a command. The id is new in each write, so each write
 /// changes the `resourceVersion`.
 const WRITE_ID: &str = "coordination-apiserver/write";
-/// Annotation of an APIService that `takeover` has registered. A command that makes the APIService local removes the
-/// annotation. A tool that registers the Service again does not set it.
+/// Annotation of an APIService in which `takeover` has registered the Service. A command that makes the APIService
+/// local removes the annotation. A tool that registers the Service again does not set the annotation.
 const TAKEN_OVER: &str = "coordination-apiserver/taken-over";
 /// HTTP status code for a write whose `resourceVersion` is not that of the current object.
 const CONFLICT: u16 = 409;
@@ -314,8 +314,8 @@ fn hold_signals() {
 /// Replaces the APIService for Leases. `change` changes the current APIService to the new one. `check` decides whether
 /// the command may still do so.
 ///
-/// Even a replacement that changes nothing else gets a new [`WRITE_ID`]. So the delayed request of an earlier command
-/// fails with a conflict, if kube-apiserver carries out this request only after the replacement.
+/// Even a replacement that changes nothing else gets a new [`WRITE_ID`]. So a delayed request of an earlier command
+/// fails with a conflict, if kube-apiserver carries out the delayed request only after the replacement.
 ///
 /// # Errors
 /// If `check` fails, or if kube-apiserver does not answer or refuses the replacement.

@@ -376,7 +376,7 @@ pub(super) async fn remove_leftovers(cluster: &Server) -> Result<(), SwitchError
     if let Some(found) = find(cluster).await? {
         found.remove(cluster).await?;
     }
-    // A killed command may have deleted the policy and left its binding behind.
+    // A killed command of an older release, or somebody else, may have deleted only the policy, and not its binding.
     delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SWITCH, &DeleteParams::default()).await?;
     remove_shield_late(cluster).await
 }

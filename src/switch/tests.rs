@@ -322,8 +322,8 @@ fn a_rollback_tells_the_replicas_that_kube_apiserver_has_the_leases() {
 }
 
 /// Goal: a rollback without etcd whose admission policy somebody has deleted does not report success. And a rollback
-/// cancels an incomplete takeover, and makes a delayed request of the takeover to register the Service fail: it writes
-/// the APIService, although the APIService is local.
+/// cancels an incomplete takeover. It also writes the APIService, although the APIService is local. So a delayed
+/// request of the takeover to register the Service fails.
 #[test]
 fn a_rollback_that_has_lost_its_policy_is_too_late() {
     let outcome = |phase: &'static str, step: &'static str, is_dry_run| {

@@ -87,8 +87,8 @@ pub(super) async fn take_over(
         Some(Phase::Copy) if is_registered => {
             report.line("a takeover has begun before; it is undone first");
             undo(clients, wanted, &mut claim, report).await?;
-            // The undo has created the policy for renewals. This policy would let late updates with versions of this
-            // server succeed in built-in storage.
+            // The undo has created the policy for renewals. During the new takeover, this policy would let late
+            // renewals with versions of this server succeed in built-in storage.
             renewals::remove(clients.cluster()).await?;
         }
         Some(Phase::Hold) if is_registered => {
@@ -282,7 +282,8 @@ pub(super) async fn roll_back(
     if seen.is_serving() {
         await_stores(&clients, LIVE_MAX).await.map_err(|why| failed("nothing has changed", why))?;
     }
-    // Complete takeovers with and without etcd have the same state.
+    // This command also rolls back a complete takeover that used etcd, since both kinds of takeover end in the same
+    // state.
     let can_begin = seen.is_serving() || seen.is_given_back() || matches!(seen.phase, Some(Phase::Copy | Phase::Hold));
     if is_registered && !can_begin {
         let why = "the Leases were not taken over with --without-etcd: run rollback without it";
@@ -462,14 +463,15 @@ fn belief(leases: &[Lease]) -> Duration {
 /// written built-in Leases.
 ///
 /// # Errors
-/// Always: [`TOO_LATE`], or the reason why no replica accepts the request. If the policies cannot be deleted, the error
-/// has [`TOO_LATE`] and the reason.
+/// Always. If the request for the step `not-ours` fails, the error is the reason. Otherwise the error is [`TOO_LATE`],
+/// followed by the reason if the policies cannot be deleted.
 pub(super) async fn end_late(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
     claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
     // By this request, every other rollback loses its right to request phases. So nobody needs a policy that another
     // rollback has installed.
     let finished = async { finish(clients, policy::find(clients.cluster()).await?, report).await }.await;
-    // The next run finds a complete rollback, and reports success. So this run reports the loss even after a failure.
+    // The next run finds a complete rollback, and reports success. So even if `finish` fails, this run reports that the
+    // rollback is too late.
     Err(finished.map_or_else(|why| failed(TOO_LATE, why), |()| SwitchError(TOO_LATE.to_owned())))
 }
 
@@ -494,8 +496,8 @@ async fn remove_policy(clients: &Clients) -> Result<(), SwitchError> {
 }
 
 /// Stops all writes of clients at this server, and returns its Leases. If that fails, makes this server accept writes
-/// again, unless another command has requested a phase, or this server's Leases may be outdated. `was_held` is true if
-/// an earlier command has requested the phase `hold`.
+/// again, unless another command has requested a phase, or [`secure_registration`] returns `false`. `was_held` is true
+/// if an earlier command has requested the phase `hold`.
 pub(super) async fn hold(
     clients: &Clients,
     policy: &Installed,
@@ -521,11 +523,16 @@ pub(super) async fn hold(
 
 /// Makes sure that this server may accept writes again: kube-apiserver forwards requests for Leases, and no delayed
 /// request of an earlier rollback changes that. `was_held` is true if an earlier rollback has requested the phase
-/// `hold`, and so may have sent its request to make the APIService local. Returns `false` if kube-apiserver may serve
-/// built-in Leases, or may have served them.
+/// `hold`, and so may have sent its request to make the APIService local. Clients may be unable to write during this
+/// call, so the call does not wait long.
 ///
-/// Returns `true` if the replicas know that the APIService is local. Then the built-in Leases are newer than theirs,
-/// and need no policy. Clients may be unable to write during this call, so it does not wait long.
+/// Returns `false` if the APIService is local, or if the earlier rollback may have made it local or may still do so.
+/// There are two exceptions:
+///
+/// - If the replicas know that the APIService is local, returns `true`. The built-in Leases are then newer than the
+///   Leases of the replicas, and need no policy. The caller must not make this server accept writes then.
+/// - If `was_held` is false and kube-apiserver does not answer, returns `true`, since no earlier rollback has made the
+///   APIService local.
 async fn secure_registration(clients: &Clients, was_held: bool) -> bool {
     let present = timeout(SWITCH_MAX, clients.api_service()).await;
     if present.is_ok_and(|present| present.is_ok_and(|service| !names_service(&service))) {
@@ -535,10 +542,10 @@ async fn secure_registration(clients: &Clients, was_held: bool) -> bool {
         return true;
     }
     let is_of_takeover = Cell::new(false);
-    // This write changes only the id of the write. After it, the delayed request fails with a conflict.
+    // This write changes only the id of the write. After this write, a delayed request fails with a conflict.
     let fence = |service: &mut APIService| {
-        // Without the annotation, a tool has registered the Service again: the earlier rollback may have made the
-        // APIService local. In between, clients may have written built-in Leases.
+        // If the annotation is missing, the earlier rollback may have made the APIService local, and a tool may have
+        // registered the Service again. In between, clients may have written built-in Leases.
         is_of_takeover.set(names_service(service) && service.annotations().contains_key(TAKEN_OVER));
     };
     let parameters = PostParams::default();

@@ -71,7 +71,10 @@ pub(super) struct ServingPem {
 }
 
 impl ServingPem {
-    /// Builds the serving certificate and key.
+    /// Parses the certificate chain and the private key into the form that rustls uses.
+    ///
+    /// # Errors
+    /// If a file is malformed, or if the key does not belong to the certificate.
     pub(super) fn make(self) -> Result<Arc<CertifiedKey>, TlsConfigError> {
         let chain = certs_of(&self.cert.path, &self.cert.text)?;
         let key = key_of(&self.key.path, &self.key.text)?;

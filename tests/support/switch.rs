@@ -83,7 +83,7 @@ pub(crate) struct Plan {
 pub(crate) struct Request {
     /// Name of the command's run.
     run: String,
-    /// Whether the command sends the request to the replica. Otherwise it sends it to kube-apiserver.
+    /// Whether the command sends the request to the replica. Otherwise the request is to kube-apiserver.
     is_to_replica: bool,
     pub(crate) method: String,
     pub(crate) target: String,
@@ -442,8 +442,8 @@ fn serve_one(socket: TcpStream, cluster: &Mutex<Cluster>, events: &Mutex<Vec<Val
     let mut cluster = lock(cluster);
     if cluster.killed.contains(&request.run) {
         drop(cluster);
-        // The command is not really killed: its thread goes on. Here the thread waits until its own timeout, so that it
-        // uses little of the processor.
+        // The command is not really killed: its thread goes on. Without an answer, the thread waits until its own
+        // timeout, and so uses little of the processor.
         return socket.read_to_end(&mut Vec::new()).map(drop);
     }
     let answer = cluster.answer(&request);
@@ -518,8 +518,8 @@ pub(crate) fn run(
     if is_killed() { Err("killed".to_owned()) } else { command.join().expect("no panic") }
 }
 
-/// Runs a command that has no fault. If this machine stalls, a read may exceed the command's limit of 1 s. Then the
-/// operator runs the command again.
+/// Runs a command that has no fault. On a busy machine, a read may exceed the command's limit of 1 s. Then this
+/// function runs the command again, as an operator would.
 pub(crate) fn run_without_fault(mut run: impl FnMut() -> Result<(), String>) -> Result<(), String> {
     match run() {
         Err(why) if why.ends_with("does not answer") => run(),
@@ -527,8 +527,9 @@ pub(crate) fn run_without_fault(mut run: impl FnMut() -> Result<(), String>) -> 
     }
 }
 
-/// Makes trials with the numbers 1, 2 and so on, until one has no fault. In a trial, the request with this number has
-/// the fault. `has_fault` makes a trial, and returns whether there was such a request. Returns the number of faults.
+/// Makes trials with the numbers 1, 2 and so on, until a trial has no fault. In a trial, the request with the trial's
+/// number has the fault. `has_fault` makes a trial, and returns whether there was such a request. Returns the number of
+/// trials with a fault.
 pub(crate) fn count_faults(has_fault: impl Fn(usize) -> bool + Sync) -> usize {
     let (next, end) = (AtomicUsize::new(1), AtomicUsize::new(usize::MAX));
     thread::scope(|scope| {

@@ -1,7 +1,8 @@
-//! A lane: a connection of a bench that sends requests, other than watches.
+//! A lane: a connection of `loadgen bench` for all requests except watches. Each lane has a share of the Leases
+//! ([`Ring`]).
 //!
-//! This module owns the connection, the share of the Leases that its requests are for, and the connection's [`Notes`].
-//! It neither chooses requests nor interprets responses.
+//! This module owns the connection, the share of its Leases, and the connection's [`Notes`]. Other modules choose the
+//! requests and interpret the responses.
 
 use super::args::BenchArgs;
 use crate::http::{Bodies, Broken, Told, Verdict};

@@ -105,7 +105,7 @@ impl Client {
             Kind::Patch => ("PATCH", lease::path(key), "application/merge-patch+json"),
             Kind::Delete => ("DELETE", lease::path(key), ""),
             Kind::DeleteCollection => ("DELETE", lease::collection(&key.namespace), ""),
-            // Only the history has dry runs as a kind of their own. Here `options` requests them.
+            // No caller passes `Kind::Dry`: `options` requests a dry run, and only the history records this kind.
             Kind::Dry | Kind::Get => ("GET", lease::path(key), ""),
         };
         let kind = if options.is_empty() { kind } else { Kind::Dry };

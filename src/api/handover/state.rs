@@ -136,8 +136,10 @@ pub(super) fn say_refused(table: &mut Table, storage: &mut Storage, why: &str, n
     });
 }
 
-/// Writes a message to the Lease of the hand-over. Also changes the other annotations of that Lease with the function
-/// `change`. Returns whether the journal accepted the write, or the write would change nothing.
+/// Writes `message` to an annotation of the Lease [`NAME`]. The function `change` changes the other annotations.
+///
+/// Returns `false` if the Lease does not exist, or if the journal refused the write. Returns `true` if the journal
+/// accepted the write, or if the Lease already has these annotations.
 fn annotate(
     table: &mut Table,
     storage: &mut Storage,
