@@ -481,6 +481,22 @@ fn a_replica_that_starts_on_a_young_store_reserves_locks() {
     }
 }
 
+/// Goal: a replica that starts on a store in use for longer than `--reclaim-seconds` reserves no lock. Method: several
+/// starts, since the replica may load the store in one turn of the event loop, or in several.
+#[test]
+fn a_replica_that_starts_on_an_old_store_reserves_no_lock() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let flags = ["--storage=etcd", "--etcd-servers", &etcd.url(), "--reclaim-seconds=2"];
+    let mut replica = Process::start(&flags, FILES_MAX);
+    client(&replica).call("POST", &collection("kube-node-lease"), &new("node")).expect_status(201, "a node's Lease");
+    thread::sleep(Duration::from_secs(4));
+    for start in 0..8 {
+        replica.kill();
+        replica.restart();
+        create(&mut client(&replica), &format!("lock{start}"));
+    }
+}
+
 /// Goal: a replica that loads the store again still reserves locks: only the former holder of a lock may create it.
 /// Method: both replicas reserve locks, and one of them misses compacted entries and so loads the store again.
 #[test]

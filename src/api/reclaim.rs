@@ -106,7 +106,7 @@ impl Reclaim {
     #[must_use]
     pub fn began_before(&self, now: Time) -> Time {
         // A `creationTimestamp` is in whole seconds, rounded down. So the Lease may be a second younger.
-        Time(now.0 - 1 - i64::try_from(self.period_ms / 1000).unwrap_or(i64::MAX / 2))
+        Time(now.0 - 1 - (self.period_ms / 1000).cast_signed())
     }
 
     /// Begins the period of reservations, unless it has already begun.

@@ -544,8 +544,9 @@ impl Server {
         let Service { api, table, .. } = service;
         // Only the first load shows whether the store of a single server was in use before this process started. A
         // shared store may come into use at any time: another replica gets the first request after a switch by hand.
-        let may_come_into_use = is_first_load || api.storage.is_shared();
-        if api.reclaim.is_awaited() && may_come_into_use && table.has_changed() && identity::holds_leases(table) {
+        // Until the first load is complete, the table lacks Leases, perhaps the only old one.
+        let may_come_into_use = self.has_loaded && (is_first_load || api.storage.is_shared());
+        if api.reclaim.is_awaited() && may_come_into_use && identity::holds_leases(table) {
             let is_old = identity::holds_leases_since(table, api.reclaim.began_before(now.wall));
             if is_first_load && is_old {
                 // Each former holder has had the time to create its lock again. So the store has every lock (a Lease

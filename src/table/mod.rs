@@ -151,12 +151,6 @@ impl Table {
         self.entries.is_empty()
     }
 
-    /// Whether the table holds a Lease or an event.
-    #[must_use]
-    pub fn has_changed(&self) -> bool {
-        !self.is_empty() || !self.log.is_empty()
-    }
-
     /// Returns the number of Leases in `namespace`.
     #[must_use]
     pub fn count_in(&self, namespace: &str) -> usize {
