@@ -33,10 +33,18 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 ///
 /// # Panics
 /// After [`PATIENCE`], with `what`.
-pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub(crate) fn eventually(what: &str, done: impl FnMut() -> bool) {
+    eventually_within(PATIENCE, what, done);
+}
+
+/// Waits until `done` returns true.
+///
+/// # Panics
+/// After `limit`, with `what`.
+pub(crate) fn eventually_within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
     while !done() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -8,7 +8,7 @@
 //! A command runs in this process, and makes the process ignore SIGHUP, SIGINT and SIGTERM.
 
 use super::client::is_timeout;
-use super::eventually;
+use super::eventually_within;
 use super::handover::{HANDOVER, NAMESPACE, try_call};
 use super::lease::{path, version};
 use super::stream::Endpoint;
@@ -45,7 +45,9 @@ const CANARY: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1.canary.coor
 const CANARY_GROUP: &str = "/apis/canary.coordination-apiserver.io/";
 
 /// Number of trials of [`count_faults`] that run at the same time. They mostly sleep.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 4;
+/// Time after which a command counts as hung. Even on an idle machine, a command may wait for 10 s by itself.
+const COMMAND_MAX: Duration = Duration::from_secs(120);
 /// Time between two looks of a watch for new events.
 const WATCH_EVERY: Duration = Duration::from_millis(10);
 
@@ -514,17 +516,19 @@ pub(crate) fn run(
         done.map_err(|error| format!("{lines}{error}"))
     });
     let is_killed = || lock(cluster).killed.iter().any(|killed| killed == run);
-    eventually("the end of the command", || command.is_finished() || is_killed());
+    eventually_within(COMMAND_MAX, "the end of the command", || command.is_finished() || is_killed());
     if is_killed() { Err("killed".to_owned()) } else { command.join().expect("no panic") }
 }
 
-/// Runs a command that has no fault. On a busy machine, a read may exceed the command's limit of 1 s. Then this
-/// function runs the command again, as an operator would.
+/// Whether a command has failed because the machine is busy: a read has exceeded the command's limit of 1 s.
+pub(crate) fn is_late(ended: &Result<(), String>) -> bool {
+    ended.as_ref().is_err_and(|why| why.ends_with("does not answer"))
+}
+
+/// Runs a command that has no fault. If the command is [late](is_late), runs it again, as an operator would.
 pub(crate) fn run_without_fault(mut run: impl FnMut() -> Result<(), String>) -> Result<(), String> {
-    match run() {
-        Err(why) if why.ends_with("does not answer") => run(),
-        ended => ended,
-    }
+    let ended = run();
+    if is_late(&ended) { run() } else { ended }
 }
 
 /// Makes trials with the numbers 1, 2 and so on, until a trial has no fault. In a trial, the request with the trial's
