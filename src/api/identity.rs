@@ -13,9 +13,14 @@
 //! A replica decides by its own clock whether another replica is alive, as in client-go's leader election. An identity
 //! Lease has expired if the observing replica saw no renewal for the duration of the Lease. So the clocks of two hosts
 //! may differ.
+//!
+//! A ready replica's table may be a few seconds behind the store, and lack renewals. So the replica compares the end of
+//! the duration with the time of the last passed barrier, and not with the present time. The table has every renewal
+//! that the store had at the time of that barrier. If no barrier is passed for 5 s (`journal::Limits::behind_ms_max`),
+//! the replica is not ready, and treats no other replica as dead.
 
 use super::Api;
-use super::storage::Written;
+use super::storage::{Storage, Written};
 use crate::api_error::ApiError;
 use crate::auth::{Caller, check_master};
 use crate::clock::Now;
@@ -47,9 +52,9 @@ const NODE_ANNOTATION: &str = "coordination-apiserver/node";
 const RENEW_MS: u64 = 1_000;
 /// Interval at which a replica reads the identity Leases, in ms.
 const LOOK_MS: u64 = 500;
-/// Interval at which a replica reads the identity Leases while the replicas follow different phases of a hand-over, in
-/// ms.
-const HANDOVER_LOOK_MS: u64 = 50;
+/// Interval at which a replica reads the identity Leases in two cases, in ms: while the replicas follow different
+/// phases of a hand-over, and while it is unclear whether an identity Lease has expired.
+const SOON_LOOK_MS: u64 = 50;
 /// Time from a change that the journal refused to the next attempt, in ms.
 const RETRY_MS: u64 = 1_000;
 /// Interval at which a replica that is not ready checks its readiness, in ms.
@@ -89,6 +94,8 @@ pub struct ReplicaIdentity {
     leaving: Option<Leaving>,
     /// Identity Leases of all replicas by name, as this replica last saw them.
     seen: BTreeMap<CompactString, Seen>,
+    /// Whether an identity Lease in `seen` may have expired since the last passed barrier.
+    is_unclear: bool,
     /// Id of the request for the hand-over phase that this replica follows. The commands `takeover` and `rollback` make
     /// such requests.
     keeps_to: Option<CompactString>,
@@ -110,18 +117,13 @@ struct Seen {
     renew_time: Option<MicroTime>,
     /// Time at which this replica first saw `renew_time`, in ms.
     since_ms: u64,
-    /// Duration of the identity Lease, in ms.
-    duration_ms: u64,
+    /// Whether the Lease has expired: at the time of the last passed barrier, the duration of the Lease was over, and
+    /// the store had no newer renewal.
+    is_expired: bool,
     endpoint: Option<ReplicaEndpoint>,
     /// Id of the request for the hand-over phase that the replica of this Lease follows. The commands `takeover` and
     /// `rollback` make such requests.
     keeps_to: Option<CompactString>,
-}
-
-impl Seen {
-    fn is_expired(&self, now: Now) -> bool {
-        self.since_ms + self.duration_ms < now.ms
-    }
 }
 
 impl ReplicaIdentity {
@@ -141,6 +143,7 @@ impl ReplicaIdentity {
             look_ms: 0,
             leaving: None,
             seen: BTreeMap::new(),
+            is_unclear: false,
             keeps_to: None,
         }
     }
@@ -153,9 +156,13 @@ impl ReplicaIdentity {
     }
 
     /// Returns the endpoints in the identity Leases of the live replicas, sorted. This replica counts as live even
-    /// before the table has its identity Lease.
-    fn endpoints(&self, now: Now) -> Vec<ReplicaEndpoint> {
-        let mut endpoints = self.other_endpoints(now);
+    /// before the table has its identity Lease. Returns no endpoints while it is unclear which replicas are alive:
+    /// another replica may already have removed the endpoint of a dead one, and this replica must not restore it.
+    fn endpoints(&self) -> Vec<ReplicaEndpoint> {
+        if self.is_unclear {
+            return Vec::new();
+        }
+        let mut endpoints = self.other_endpoints();
         endpoints.extend(self.endpoint.clone());
         endpoints.sort_unstable();
         endpoints.dedup();
@@ -164,12 +171,16 @@ impl ReplicaIdentity {
 
     /// Returns the endpoints in the identity Leases of the other live replicas, sorted.
     #[must_use]
-    pub fn other_endpoints(&self, now: Now) -> Vec<ReplicaEndpoint> {
-        let others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
-        let mut endpoints: Vec<_> = others.filter_map(|(_, seen)| seen.endpoint.clone()).collect();
+    pub fn other_endpoints(&self) -> Vec<ReplicaEndpoint> {
+        let mut endpoints: Vec<_> = self.live_others().filter_map(|(_, seen)| seen.endpoint.clone()).collect();
         endpoints.sort_unstable();
         endpoints.dedup();
         endpoints
+    }
+
+    /// Returns the unexpired identity Leases of the other replicas, by name.
+    fn live_others(&self) -> impl Iterator<Item = (&CompactString, &Seen)> {
+        self.seen.iter().filter(move |(name, seen)| **name != self.name && !seen.is_expired)
     }
 
     /// Whether the table has the identity Lease of another replica, expired or not.
@@ -179,8 +190,12 @@ impl ReplicaIdentity {
     }
 
     /// Reads all identity Leases from the table. Returns the names of the expired ones, without that of this replica.
-    fn read_leases(&mut self, table: &Table, now: Now) -> Vec<CompactString> {
-        let mut seen = BTreeMap::new();
+    ///
+    /// If a Lease may have expired since the last passed barrier, asks for another barrier. After that barrier, the
+    /// next read shows whether the Lease has expired.
+    fn read_leases(&mut self, table: &Table, storage: &mut Storage, now: Now) -> Vec<CompactString> {
+        let current_ms = storage.current_ms(now.ms);
+        let (mut seen, mut is_unclear) = (BTreeMap::new(), false);
         for object in identities(table) {
             let metadata = object.metadata();
             let renew_time = object.renew_time();
@@ -189,17 +204,23 @@ impl ReplicaIdentity {
                 _ => now.ms,
             };
             let seconds = object.unrenewed().spec.lease_duration_seconds.unwrap_or(DURATION_S);
-            let duration_ms = u64::try_from(seconds.clamp(0, DURATION_S)).unwrap_or_default() * 1_000;
+            let end_ms = since_ms + u64::try_from(seconds.clamp(0, DURATION_S)).unwrap_or_default() * 1_000;
+            let is_expired = end_ms < current_ms;
+            is_unclear |= !is_expired && end_ms < now.ms;
             let endpoint = endpoint_in(&metadata.annotations);
             let keeps_to = metadata.annotations.value(ASKED).map(CompactString::from);
-            seen.insert(metadata.name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint, keeps_to });
+            seen.insert(metadata.name.clone(), Seen { renew_time, since_ms, is_expired, endpoint, keeps_to });
+        }
+        // While the barrier is late, further queries would only add to the load of the store.
+        if is_unclear && !self.is_unclear {
+            _ = storage.ask_barrier();
         }
         let is_agreed = seen.values().all(|seen: &Seen| seen.keeps_to == self.keeps_to);
-        self.seen = seen;
-        self.look_ms = now.ms + if is_agreed { LOOK_MS } else { HANDOVER_LOOK_MS };
+        (self.seen, self.is_unclear) = (seen, is_unclear);
+        self.look_ms = now.ms + if is_agreed && !is_unclear { LOOK_MS } else { SOON_LOOK_MS };
         self.seen
             .iter()
-            .filter(|(name, seen)| seen.is_expired(now) && **name != self.name)
+            .filter(|(name, seen)| seen.is_expired && **name != self.name)
             .map(|(name, _)| name.clone())
             .collect()
     }
@@ -215,12 +236,11 @@ impl ReplicaIdentity {
 
     /// Whether this replica and all other live replicas confirm the phase whose request has the id `asked`. The result
     /// is false until this replica has read its own identity Lease from the table.
-    pub(super) fn all_confirm(&self, table: &Table, asked: &str, now: Now) -> bool {
-        let mut others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
+    pub(super) fn all_confirm(&self, table: &Table, asked: &str) -> bool {
         let is_own = table
             .find(NAMESPACE, &self.name)
             .is_some_and(|(_, object)| object.metadata().annotations.value(ASKED) == Some(asked) && self.holds(object));
-        self.is_seen() && is_own && others.all(|(_, seen)| seen.keeps_to.as_deref() == Some(asked))
+        self.is_seen() && is_own && self.live_others().all(|(_, seen)| seen.keeps_to.as_deref() == Some(asked))
     }
 
     /// Whether this replica's identity Lease is the first by name in the table.
@@ -237,8 +257,8 @@ impl ReplicaIdentity {
 
     /// Whether this replica is the first live replica by name. The result is false until this replica has read its own
     /// identity Lease from the table.
-    pub(super) fn is_first(&self, now: Now) -> bool {
-        self.is_seen() && !self.seen.iter().any(|(name, seen)| *name < self.name && !seen.is_expired(now))
+    pub(super) fn is_first(&self) -> bool {
+        self.is_seen() && self.live_others().all(|(name, _)| *name > self.name)
     }
 
     /// Whether this replica has read its own identity Lease from the table since it became ready. Otherwise `seen` may
@@ -413,12 +433,12 @@ impl Api {
                 + match self.storage.write(table, change, now.ms) {
                     // The journal has not applied the last renewal yet. The next attempt comes soon, since it may have
                     // to confirm a phase of a hand-over.
-                    Ok(Written::Busy(_)) => HANDOVER_LOOK_MS,
+                    Ok(Written::Busy(_)) => SOON_LOOK_MS,
                     Ok(Written::Applied(_) | Written::Submitted(_)) => RENEW_MS,
                     Err(_) => RETRY_MS,
                 };
         }
-        for name in identity.read_leases(table, now) {
+        for name in identity.read_leases(table, &mut self.storage, now) {
             if let Some((slot, _)) = table.find(NAMESPACE, &name) {
                 tracing::info!(lease = %name, "deleting the identity Lease of a replica that is gone");
                 // This deletion may fail: another replica may delete the Lease first, or the journal may be full. The
@@ -426,7 +446,7 @@ impl Api {
                 _ = self.storage.write(table, Change::Delete(table.target(slot)), now.ms);
             }
         }
-        Some(identity.endpoints(now))
+        Some(identity.endpoints())
     }
 
     /// Deletes this replica's identity Lease at shutdown. While a renewal of that Lease is in flight, the journal
@@ -469,6 +489,8 @@ impl Api {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::Limits;
+    use crate::journal::testing::SharedStore;
     use crate::resource::ResourceVersion;
     use crate::tls::identity::Identity;
     use std::rc::Rc;
@@ -626,7 +648,7 @@ mod tests {
         assert_eq!(looked(&mut one, &mut table, 7_000), [a, "10.0.0.9:8443"], "seen since 500");
         // The second replica stops, and disappears from the endpoints.
         two.keep_identity(&mut table, at(7_000));
-        let others = two.identity.as_ref().expect("an identity").other_endpoints(at(7_000));
+        let others = two.identity.as_ref().expect("an identity").other_endpoints();
         assert_eq!(others, [ReplicaEndpoint { address: a.parse().expect("an address"), node: Some("a".into()) }]);
         two.leave(&mut table, at(7_000));
         assert_eq!(looked(&mut one, &mut table, 7_500), [a]);
@@ -650,6 +672,45 @@ mod tests {
         assert_eq!(looked(&mut one, &mut table, 61_000).len(), 2);
     }
 
+    /// Goal: a ready replica whose table lacks the newest renewals treats no live replica as dead. It treats a dead
+    /// replica as dead a moment after the duration of the Lease. While it is unclear whether a replica is dead, it
+    /// leaves the EndpointSlices unchanged. Method: the replica `b` renews late, and then dies. The watch of the
+    /// replica `a` delivers the late renewal 3.5 s after the write.
+    #[test]
+    fn a_replica_that_is_behind_treats_no_live_replica_as_dead() {
+        let store = SharedStore::default();
+        let open = |writer, host, endpoint| {
+            let (journal, table) = store.load(writer, Limits::default());
+            (Api { storage: Storage::Journal(Box::new(journal)), ..replica_at(host, Some(endpoint)) }, table)
+        };
+        let mut replicas = [open(1, "a", "10.0.0.1:1"), open(2, "b", "10.0.0.2:1")];
+        let turn = |(api, table): &mut (Api, Table), ms| {
+            api.storage.journal_mut().expect("a journal").advance(table, ms, 100).expect("a store");
+            let published = api.keep_identity(table, at(ms)).map(|endpoints| endpoints.len());
+            let journal = api.storage.journal_mut().expect("a journal");
+            journal.end_turn(table, ms);
+            let others = api.identity.as_ref().expect("an identity").other_endpoints().len();
+            (journal.is_current(ms), others, published)
+        };
+        for ms in (0..=16_000).step_by(100) {
+            store.deliver_nothing((5_600..9_000).contains(&ms));
+            let (is_current, others, published) = turn(&mut replicas[0], ms);
+            // The first replica sees the renewals of `b` at 1,500 and at 9,000 ms. A Lease expires 6 s later.
+            if (500..=15_000).contains(&ms) {
+                assert_eq!((is_current, others), (true, 1), "{ms}");
+            }
+            if (8_000..9_000).contains(&ms) {
+                assert_eq!(published, Some(0), "{ms}");
+            }
+            if ms <= 1_000 || ms == 5_500 {
+                turn(&mut replicas[1], ms);
+            }
+        }
+        let (one, table) = &replicas[0];
+        assert!(one.identity.as_ref().expect("an identity").other_endpoints().is_empty());
+        assert_eq!(names(table), ["coordination-apiserver-a-8443"]);
+    }
+
     #[test]
     fn replicas_confirm_a_phase_and_elect_one_as_first() {
         let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
@@ -658,7 +719,7 @@ mod tests {
             replicas.iter_mut().for_each(|replica| _ = replica.keep_identity(&mut table, at(ms)));
             let confirmed = |replica: &Api| {
                 let identity = replica.identity.as_ref().expect("an identity");
-                (identity.all_confirm(&table, "one", at(ms)), identity.is_first(at(ms)))
+                (identity.all_confirm(&table, "one"), identity.is_first())
             };
             replicas.iter().map(confirmed).collect::<Vec<_>>()
         };
@@ -671,7 +732,7 @@ mod tests {
         // The first replica dies. The other replica waits until the Lease of the first has expired.
         let other = &mut replicas[1..];
         assert_eq!(keep(other, 7_000), [(true, false)]);
-        assert_eq!(keep(other, 7_100), [(true, true)]);
+        assert_eq!(keep(other, 7_500), [(true, true)]);
         replicas[1].identity.as_mut().expect("an identity").confirm(Some(&"two".into()));
         assert_eq!(keep(&mut replicas[1..], 9_000), [(false, true)]);
     }
@@ -682,22 +743,21 @@ mod tests {
         let (mut one, mut other) = (replica("a"), replica("b"));
         let check = one.health.register("journal", &[Probe::Readyz], "not yet read");
         let confirm = |api: &mut Api| api.identity.as_mut().expect("an identity").confirm(Some(&"one".into()));
-        let all_confirm = |api: &Api, table: &Table, ms| {
-            api.identity.as_ref().expect("an identity").all_confirm(table, "one", at(ms))
-        };
+        let all_confirm =
+            |api: &Api, table: &Table| api.identity.as_ref().expect("an identity").all_confirm(table, "one");
         one.health.set(check, Ok(()));
         confirm(&mut one);
         other.keep_identity(&mut table, at(0));
         one.keep_identity(&mut table, at(0));
-        assert!(!all_confirm(&one, &table, 0), "the other replica has not confirmed");
+        assert!(!all_confirm(&one, &table), "the other replica has not confirmed");
         one.health.set(check, Err("this replica is behind".into()));
         one.keep_identity(&mut table, at(500));
         one.health.set(check, Ok(()));
-        assert!(!all_confirm(&one, &table, 550), "the Leases are not read yet");
+        assert!(!all_confirm(&one, &table), "the Leases are not read yet");
         confirm(&mut other);
         other.keep_identity(&mut table, at(600));
         one.keep_identity(&mut table, at(600));
-        assert!(all_confirm(&one, &table, 600));
+        assert!(all_confirm(&one, &table));
     }
 
     #[test]

@@ -88,6 +88,12 @@ impl Storage {
         self.journal().is_none_or(|journal| journal.passed_barrier() >= barrier)
     }
 
+    /// Returns the time of the last passed barrier, in ms; 0 before the first one. The table has every change that the
+    /// store had at this time. If no other process writes to the store, returns `now_ms`.
+    pub(super) fn current_ms(&self, now_ms: u64) -> u64 {
+        self.journal().map_or(Some(now_ms), |journal| journal.current_ms(now_ms)).unwrap_or_default()
+    }
+
     /// Returns the bytes of the quota that the changes in flight will use: in all namespaces, and in this namespace.
     pub(super) fn reserved(&self, namespace: &str) -> Reserved {
         self.journal().map_or_else(Reserved::default, |journal| journal.reserved(namespace))

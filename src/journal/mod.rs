@@ -571,13 +571,19 @@ impl Journal {
         self.barriers.passed()
     }
 
+    /// Returns the time at which the query of the last passed barrier began, in ms; `None` before the first one. The
+    /// table has every entry that the store had at this time. In a store with one writer, returns `now_ms`.
+    #[must_use]
+    pub fn current_ms(&self, now_ms: u64) -> Option<u64> {
+        if self.config.is_shared { self.barriers.passed_ms() } else { Some(now_ms) }
+    }
+
     /// Whether the table is current: a barrier has shown that the table has every entry that the store had
     /// `behind_ms_max` ago. Always true in a store with one writer.
     #[must_use]
     pub fn is_current(&self, now_ms: u64) -> bool {
         let behind_ms_max = self.config.limits.behind_ms_max;
-        !self.config.is_shared
-            || self.barriers.passed_ms().is_some_and(|passed_ms| now_ms <= passed_ms.saturating_add(behind_ms_max))
+        self.current_ms(now_ms).is_some_and(|current_ms| now_ms <= current_ms.saturating_add(behind_ms_max))
     }
 
     /// Whether the store is reachable, according to the port's last event.

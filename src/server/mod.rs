@@ -757,7 +757,7 @@ impl Server {
             let Service { api, table, .. } = &mut self.service;
             api.health.begin_shutdown();
             api.leave(table, now);
-            let others = api.identity.as_ref().map_or_else(Vec::new, |identity| identity.other_endpoints(now));
+            let others = api.identity.as_ref().map_or_else(Vec::new, ReplicaIdentity::other_endpoints);
             self.endpoints.leave(others, now.ms);
         }
         if self.endpoints.has_left(now.ms) {

@@ -424,9 +424,9 @@ impl Api {
             // After a pause of this process, its table may be behind the store, and another replica may be the active
             // one, which copies the Leases. So a replica whose table is behind is not active.
             let is_current = self.storage.journal().is_none_or(|journal| journal.is_current(now.ms));
-            let is_confirmed = self.is_confirmed(table, now);
+            let is_confirmed = self.is_confirmed(table);
             let is_first = |identity: &ReplicaIdentity| match self.handover.mode {
-                Mode::Open => identity.is_first(now),
+                Mode::Open => identity.is_first(),
                 // If two replicas copied at the same time, one could import an older state of a Lease over a newer
                 // state that the other has imported. So the identity Leases in the table decide, and not this replica's
                 // view of which replicas are alive.
@@ -464,10 +464,10 @@ impl Api {
     /// A single server has no identity Lease. Its earlier writes are applied once its journal is idle. The phases
     /// `import` and `serve` do not wait for that. Before `import`, no client sends requests to this server. In `serve`,
     /// the server stops no writes, so it need not wait for earlier ones.
-    fn is_confirmed(&self, table: &Table, now: Now) -> bool {
+    fn is_confirmed(&self, table: &Table) -> bool {
         let HandoverState { phase, asked, .. } = &self.handover.state;
         match &self.identity {
-            Some(identity) => identity.all_confirm(table, asked, now),
+            Some(identity) => identity.all_confirm(table, asked),
             None => {
                 let is_idle = self.storage.journal().is_none_or(Journal::is_idle);
                 matches!(phase, Some(Phase::Import | Phase::Serve)) || is_idle
