@@ -56,8 +56,10 @@ pub struct Limits {
     /// Maximum number of chunks that one commit deletes. If the number of a snapshot's chunks is unknown, one commit
     /// deletes all of them. It is unknown for a snapshot that another process has begun.
     pub dropped_chunks_max: u32,
-    /// Pause between two pieces of a snapshot, in ms.
-    pub piece_pause_ms: u64,
+    /// Minimum pause between two pieces of a snapshot, in ms.
+    pub piece_pause_ms_min: u64,
+    /// Maximum pause between two pieces of a snapshot, in ms.
+    pub piece_pause_ms_max: u64,
     /// Pause of writes after a commit for which the store had no space, in ms.
     pub no_space_ms: u64,
     /// Age of a commit from which the journal counts as stuck, in ms.
@@ -81,6 +83,10 @@ pub struct Limits {
 /// Share of the store's quota above which the server refuses to create Leases, in percent.
 pub(super) const QUOTA_SHARE: u64 = 80;
 
+/// Pause after a piece of a snapshot, in multiples of the duration of the piece's commit. So a snapshot leaves most of
+/// the processor time to requests. If the processor or the store is busy, commits take longer, and so do the pauses.
+const PAUSE_FACTOR: u64 = 4;
+
 impl Config {
     /// Creates the configuration of a store with one writer.
     #[must_use]
@@ -95,6 +101,14 @@ impl Config {
     /// Returns the wall-clock time at `now_ms`, in microseconds.
     pub(super) fn wall_us(&self, now_ms: u64) -> i64 {
         i64::try_from(self.wall_us.saturating_add(now_ms.saturating_mul(1000))).unwrap_or(i64::MAX)
+    }
+}
+
+impl Limits {
+    /// Returns the pause after a piece of a snapshot, in ms. `took_us` is the duration of the piece's commit, in
+    /// microseconds.
+    pub(super) fn piece_pause_ms(&self, took_us: u64) -> u64 {
+        (took_us.saturating_mul(PAUSE_FACTOR) / 1_000).clamp(self.piece_pause_ms_min, self.piece_pause_ms_max)
     }
 }
 
@@ -114,7 +128,8 @@ impl Default for Limits {
             store_bytes_max: None,
             truncated_entries_max: 256,
             dropped_chunks_max: 64,
-            piece_pause_ms: 2,
+            piece_pause_ms_min: 2,
+            piece_pause_ms_max: 10,
             no_space_ms: 1_000,
             stuck_ms_min: 10_000,
             snapshot_retry_ms: 10_000,
@@ -123,5 +138,16 @@ impl Default for Limits {
             claim_spread_ms: 3_000,
             claim_ms_max: 60_000,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_of_a_snapshot_follows_the_duration_of_its_commits() {
+        let pause_ms = |took_us| Limits::default().piece_pause_ms(took_us);
+        assert_eq!([0, 400, 1_500, 2_400, 1_000_000, u64::MAX].map(pause_ms), [2, 2, 6, 9, 10, 10]);
     }
 }

@@ -379,7 +379,7 @@ impl Journal {
                 if tests_space && self.no_space_until_ms.take().is_some() {
                     info!(store = self.config.store, "the store has space again");
                 }
-                let has_snapshot = upkeep.on_durable(&self.config, chunk_bytes, revision, now_ms);
+                let has_snapshot = upkeep.on_durable(&self.config, chunk_bytes, revision, took_us, now_ms);
                 self.counts.snapshots += u64::from(has_snapshot);
                 self.delivered.extend(entries);
                 Ok(())

@@ -283,8 +283,16 @@ impl Upkeep {
         self.snapshot_retry_ms.is_none() && self.since.bytes > due
     }
 
-    /// Completes the task of upkeep whose commit is now durable. Returns whether the task has finished a snapshot.
-    pub(super) fn on_durable(&mut self, config: &Config, chunk_bytes: usize, revision: u64, now_ms: u64) -> bool {
+    /// Completes the task of upkeep whose commit is now durable. `took_us` is the duration of the commit, in
+    /// microseconds. Returns whether the task has finished a snapshot.
+    pub(super) fn on_durable(
+        &mut self,
+        config: &Config,
+        chunk_bytes: usize,
+        revision: u64,
+        took_us: u64,
+        now_ms: u64,
+    ) -> bool {
         self.revision = self.revision.max(revision);
         match self.under_way.take() {
             None => {}
@@ -292,7 +300,7 @@ impl Upkeep {
                 if let Some(taking) = &mut self.taking {
                     taking.on_durable(chunk_bytes);
                 }
-                let pause_ms = config.limits.piece_pause_ms;
+                let pause_ms = config.limits.piece_pause_ms(took_us);
                 self.pause_ms = (pause_ms > 0).then(|| now_ms.saturating_add(pause_ms));
             }
             Some(Task::Drop) => {

@@ -267,7 +267,7 @@ fn a_deletion_does_not_show_that_the_store_has_space() {
 /// the pause of writes.
 #[test]
 fn a_piece_of_a_snapshot_does_not_show_that_the_store_has_space() {
-    let mut rig = filled_with_large_leases(Limits { piece_pause_ms: 50, ..small_limits() });
+    let mut rig = filled_with_large_leases(Limits { piece_pause_ms_min: 50, piece_pause_ms_max: 50, ..small_limits() });
     rig.settle();
     assert_eq!(rig.store.stored().chunks.len(), 1, "the snapshot pauses after its first piece");
     // The store refuses the batch, and accepts the next piece.
@@ -312,7 +312,7 @@ fn the_statistics_show_age_and_size_of_a_snapshot() {
 
 #[test]
 fn a_snapshot_pauses_after_each_piece() {
-    let mut rig = filled_with_large_leases(Limits { piece_pause_ms: 50, ..small_limits() });
+    let mut rig = filled_with_large_leases(Limits { piece_pause_ms_min: 50, piece_pause_ms_max: 50, ..small_limits() });
     let (mut pieces, mut rounds) = (0, 0);
     while rig.journal.stats().snapshots == 0 {
         let before = rig.store.stored().chunks.len();
@@ -329,7 +329,7 @@ fn a_snapshot_pauses_after_each_piece() {
 
 #[test]
 fn chunks_of_a_snapshot_that_is_given_up_are_deleted_in_steps() {
-    let mut rig = filled_with_large_leases(Limits { piece_pause_ms: 50, ..small_limits() });
+    let mut rig = filled_with_large_leases(Limits { piece_pause_ms_min: 50, piece_pause_ms_max: 50, ..small_limits() });
     while rig.store.stored().chunks.len() < 3 {
         rig.settle();
         rig.now_ms = rig.journal.due_ms().expect("the snapshot goes on");
