@@ -544,6 +544,31 @@ fn a_write_of_an_earlier_phase_does_not_count_as_written_back() {
     }
 }
 
+/// Goal: a client that renews a Lease during a takeover can renew it after the takeover, with the version that it got.
+/// Method: etcd is paused while the server reads built-in storage, and continues in the phase `serve`.
+#[test]
+fn a_renewal_during_a_takeover_keeps_its_version() {
+    for storage in ["memory", "disk"] {
+        let Some(rig) = Rig::start(storage) else { return };
+        rig.put_built_in("a", "h", EARLY);
+        rig.reach("import", "imported");
+        rig.register(true);
+        assert_eq!(change(&rig, "a", renew), 200);
+        // The read of the Lease waits for a round. So the paused read returns no change.
+        let renewed = rig.lease("a");
+        rig.etcd.signal("STOP");
+        // Longer than the pause between two reads. So the server waits for the answer to a read.
+        thread::sleep(Duration::from_millis(400));
+        rig.ask_for("serve");
+        // In this time, the server sees the new phase.
+        thread::sleep(Duration::from_millis(100));
+        rig.etcd.signal("CONT");
+        eventually("serving", || rig.step() == "serving");
+        let version = version_of(&renewed);
+        assert_eq!(rig.update(renewed, &version, |spec| spec["renewTime"] = LATER.into()), 200, "{storage}");
+    }
+}
+
 /// Goal: while the kube-apiservers switch to this server, it copies renewals to built-in storage, where watches from
 /// before the switch read them. It also does so if it serves again after a rollback was abandoned.
 #[test]

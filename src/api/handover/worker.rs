@@ -134,7 +134,7 @@ enum Stage {
 struct UnderWay {
     purpose: Purpose,
     /// Whether the worker has discarded its work since it gave the command, for example because a new phase began. If
-    /// so, the worker ignores the result.
+    /// so, the result does not complete the stage. The worker may still import the Leases of a read.
     is_stale: bool,
 }
 
@@ -250,6 +250,7 @@ impl Worker {
     fn pause_ms(&self, state: &HandoverState, now: Now) -> u64 {
         let is_left = state.since.is_none_or(|since| since.saturating_add(SWITCH_SECONDS) < now.wall.0);
         match self.stage {
+            Stage::Read if self.imports.is_runnable() => 0,
             Stage::TakeIn if self.imports.is_runnable() || !self.uncompared.is_empty() => 0,
             Stage::Write if self.under_way.is_none() && (self.encoding.is_some() || self.feed.is_filling()) => 0,
             Stage::Rest => REST_MS,
@@ -355,16 +356,22 @@ impl Worker {
         let Some(event) = self.port.next() else { return };
         let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
         match event {
-            // After this stale read, another replica may have imported newer states of the Leases. So the read does not
-            // count, and the next read returns all Leases.
-            BuiltInEvent::Read { .. } if is_stale => self.reads_all = true,
+            // The worker drops this read, so the next read must return all Leases. One reason: after this read, another
+            // replica may have imported newer states.
+            BuiltInEvent::Read { .. } if is_stale && (self.reads_all || !takes_in(state)) => self.reads_all = true,
             BuiltInEvent::Read { leases, is_complete } => {
                 if takes_in(state) {
                     self.imports.put(leases, is_complete);
                 } else if is_complete && state.step == Some(Step::Serving) {
                     self.uncompared = leases;
                 }
-                self.stage = Stage::TakeIn;
+                // A stale read began before the phase, so it does not complete the stage. But no later read of changes
+                // returns its Leases, so they are imported. A complete read instead would also return the renewals that
+                // the worker has written to built-in storage. Their import would give these Leases new versions, and
+                // the next renewals of their holders would get 409.
+                if !is_stale {
+                    self.stage = Stage::TakeIn;
+                }
             }
             _ if is_stale => {}
             BuiltInEvent::Written { overtaken } if purpose == Purpose::Feed => {

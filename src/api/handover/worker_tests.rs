@@ -85,6 +85,14 @@ impl Rig {
         self.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: true });
     }
 
+    /// Answers a read of the changes: built-in storage has a new Lease `b`.
+    fn answer_changed(&self) {
+        let value =
+            br#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"namespace":"n","name":"b"}}"#;
+        let stored = StoredLease { revision: 43, value: value.to_vec() };
+        self.answer(BuiltInEvent::Read { leases: [("n/b".to_owned(), Some(stored))].into(), is_complete: false });
+    }
+
     fn answer_failed(&self) {
         self.answer(BuiltInEvent::Failed { why: "refused".to_owned(), is_lost: false });
     }
@@ -215,6 +223,55 @@ fn a_new_phase_ends_a_read_under_way() {
         rig.ask_for(phase, None);
         assert_eq!(rig.turn(1), None);
         assert_eq!(rig.worker.port.is_canceled(), ends, "{phase}");
+    }
+}
+
+/// Goal: a client that renews a Lease at this server during a takeover can renew it again with the version that it
+/// got. Method: the worker has written the renewal to built-in storage, and the phase `serve` begins during the next
+/// read. A complete read would import the renewal, which changes the version. The worker must import what the read
+/// returned, and read once more, since the read began before the phase.
+#[test]
+fn a_read_under_way_at_the_beginning_of_serve_is_imported() {
+    let mut rig = Rig::new(1);
+    rig.ask_for(Phase::Import, Some(Step::Imported));
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.answer(BuiltInEvent::Read { leases: ReadLeases::new(), is_complete: false });
+    rig.renew(MicroTime(1));
+    let renewal = written(rig.turn(1)).remove(0);
+    rig.answer_written();
+    assert_eq!(rig.turn(1), None);
+    rig.state.progress.round = 1;
+    assert_eq!(rig.turn(1), None);
+    assert_eq!(rig.turn(1_000), READ);
+    rig.ask_for(Phase::Serve, None);
+    assert_eq!(rig.turn(1), None);
+    rig.answer_changed();
+    let version = |table: &Table| table.find("n", "l0000").map(|(_, object)| object.version);
+    let before = version(&rig.table);
+    let Some(BuiltInCommand::Read { is_complete }) = rig.turn(1_000) else { panic!("the phase needs another read") };
+    // Only a complete read returns the renewal.
+    let stored = StoredLease { revision: 42, value: renewal.value.expect("a Lease") };
+    let leases = if is_complete { [(renewal.key, Some(stored))].into() } else { ReadLeases::new() };
+    rig.answer(BuiltInEvent::Read { leases, is_complete });
+    let command = rig.turn(1);
+    assert!(matches!(command, Some(BuiltInCommand::Write { is_forced: true, .. })), "{command:?}");
+    assert_eq!(version(&rig.table), before, "the client can renew again");
+    assert!(rig.table.find("n", "b").is_some(), "the change that the first read returned");
+}
+
+/// Goal: a read is not imported if another replica was the active one during the read. That replica may have imported
+/// newer states. Method: the worker stands by during the read.
+#[test]
+fn a_read_from_before_another_replica_was_active_is_not_imported() {
+    for phase in [Phase::Import, Phase::Serve, Phase::Undo] {
+        let mut rig = Rig::new(0);
+        rig.ask_for(phase, None);
+        assert_eq!(rig.turn(0), READ_ALL, "{phase}");
+        rig.worker.stand_by();
+        assert_eq!(rig.turn(1), None, "{phase}: the thread still reads");
+        rig.answer_changed();
+        assert_eq!(rig.turn(1_000), READ_ALL, "{phase}");
+        assert!(rig.table.find("n", "b").is_none(), "{phase}");
     }
 }
 
