@@ -127,14 +127,24 @@ func (s *scene) killEach(ctx context.Context, variable string, between func(cont
 }
 
 // succeed runs a command of the switch until it succeeds, at most attemptsMax times. It returns the output and the
-// duration of the successful run. Clients must not notice a failed run either.
+// duration of the successful run. Apart from a 409, clients must not notice a failed run either.
 func (s *scene) succeed(ctx context.Context, variable string) (printed string, took time.Duration, err error) {
 	for attempt := range attemptsMax {
 		began := time.Now()
-		if printed, err = outputOf(ctx, os.Getenv(variable)); err == nil {
+		printed, err = follow(ctx, os.Getenv(variable), func(_ int, text string, _ *os.Process) {
+			if text == "every kube-apiserver has switched" {
+				s.conflicts.noteSwitch()
+			}
+		})
+		if err == nil {
 			return printed, time.Since(began), nil
 		}
 		s.t.Logf("%s, attempt %d: %v", variable, attempt+1, err)
+		if variable == "E2E_TAKEOVER" {
+			// The takeover was undone. Its clients may get 409 for their first renewal.
+			_, _ = s.logConflicts()
+			s.settle()
+		}
 	}
 	return "", 0, err
 }
