@@ -184,6 +184,49 @@ fn a_rollback_that_cannot_be_completed_is_too_late() {
     }
 }
 
+/// Goal: a rollback does not delete the binding of another command. Method: the other command installs its policy and
+/// binding just before the rollback reads its own binding, or just before the rollback deletes its own binding.
+#[test]
+fn a_rollback_keeps_the_policy_that_another_command_installs() {
+    roll_back_beside_another(|cluster, request| {
+        let reads_binding = request.method == "GET" && request.target.starts_with(BINDING);
+        // The rollback deletes its policy after this step.
+        if reads_binding && cluster.step_of_handover() == "not-ours" {
+            install_another(cluster);
+        }
+    });
+    roll_back_beside_another(|cluster, request| {
+        if request.method == "DELETE" && request.target.starts_with(BINDING) {
+            install_another(cluster);
+        }
+    });
+}
+
+/// Replaces the policy and its binding, as another command does.
+fn install_another(cluster: &mut Cluster) {
+    let id = cluster.objects[POLICY]["metadata"]["annotations"]["coordination-apiserver/id"].clone();
+    for path in [POLICY, BINDING] {
+        let installed = cluster.objects[path].to_string().replace(id.as_str().expect("an id"), "another");
+        let (status, answer) = cluster.ask_storage("PUT", path, &installed);
+        assert_eq!(status, 200, "{answer}");
+    }
+}
+
+/// Makes a rollback during which `before_request` installs the policy of another command.
+fn roll_back_beside_another(before_request: fn(&mut Cluster, &Request)) {
+    let (_server, cluster) = start(Fault::Refused, 0);
+    lock(&cluster).before_request = before_request;
+    let url = serve(&cluster);
+    let ended = roll_back(&cluster, &url, "first");
+    if is_late(&ended) {
+        return roll_back_beside_another(before_request);
+    }
+    assert_eq!(ended, Ok(()));
+    let cluster = lock(&cluster);
+    assert_eq!(cluster.objects[POLICY]["metadata"]["annotations"]["coordination-apiserver/id"], "another");
+    assert!(cluster.has_policy(), "the policy of the other command has its binding");
+}
+
 /// Goal: a rollback overwrites no newer built-in Leases, and no lock gets a second holder, whichever request fails. An
 /// earlier rollback was killed when the APIService was local, and its policy has ended. In built-in storage, a client
 /// has acquired a lock, and a node has renewed its Lease. Then a tool has registered the Service again.

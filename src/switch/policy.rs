@@ -36,7 +36,7 @@ const SWITCH: &str = "coordination-apiserver-switch";
 const SHIELD: &str = "coordination-apiserver-shield";
 /// Annotation of a policy with the writes that the policy permits ([`Permitted::name`]).
 const PERMITTED: &str = "coordination-apiserver/permitted";
-/// Annotation of a policy with the id of its installation.
+/// Annotation of the policy of a switch, and of its binding, with the id of their installation.
 const ID: &str = "coordination-apiserver/id";
 /// Annotation of a policy with the time at which the policy ends.
 pub(super) const END: &str = "coordination-apiserver/end";
@@ -160,7 +160,7 @@ impl Installed {
     pub(super) async fn is_kept(&self, cluster: &Server) -> Result<bool, SwitchError> {
         let found = cluster.objects::<ValidatingAdmissionPolicy>().get_opt(SWITCH).await;
         let found = found.map_err(|error| cluster.failed(&error))?;
-        Ok(found.is_some_and(|found| has_id(&found, &self.id)) && is_bound(cluster).await?)
+        Ok(found.is_some_and(|found| id_of(&found) == self.id) && is_bound(cluster).await?)
     }
 
     /// Checks that the cluster still has the policy of this command, and that this command can still rely on it.
@@ -204,15 +204,20 @@ pub(super) fn ends_soon() -> SwitchError {
     SwitchError(format!("the admission policy ends in less than {} s", (RERUN_TIME + MARGIN).as_secs()))
 }
 
-/// Whether a policy is that of the installation `id`.
-fn has_id(policy: &ValidatingAdmissionPolicy, id: &str) -> bool {
-    policy.annotations().get(ID).is_some_and(|of| of == id)
+/// Returns the id of a policy's installation; empty if somebody has removed the annotation.
+fn id_of(policy: &ValidatingAdmissionPolicy) -> &str {
+    policy.annotations().get(ID).map_or("", String::as_str)
 }
 
 /// Whether a binding gives the policy of a switch its effect. Without such a binding, a policy has no effect.
 async fn is_bound(cluster: &Server) -> Result<bool, SwitchError> {
+    Ok(find_binding(cluster).await?.is_some_and(|found| denies(&found)))
+}
+
+/// Reads the binding of the policy of a switch; `None` if the cluster has none.
+async fn find_binding(cluster: &Server) -> Result<Option<ValidatingAdmissionPolicyBinding>, SwitchError> {
     let found = cluster.objects::<ValidatingAdmissionPolicyBinding>().get_opt(SWITCH).await;
-    Ok(found.map_err(|error| cluster.failed(&error))?.is_some_and(|found| denies(&found)))
+    found.map_err(|error| cluster.failed(&error))
 }
 
 /// Whether a binding makes kube-apiserver deny all requests that the policy of a switch denies.
@@ -253,7 +258,7 @@ pub(super) async fn find(cluster: &Server) -> Result<Option<Found>, SwitchError>
         Found {
             api_service: annotation(API_SERVICE_ANNOTATION).and_then(|text| serde_json::from_str(text).ok()),
             is_of_rollback: annotation(PERMITTED).is_some_and(|word| word == Permitted::ThisCommand.name()),
-            id: annotation(ID).cloned().unwrap_or_default(),
+            id: id_of(&policy).to_owned(),
             end: end_of(&policy),
         }
     }))
@@ -284,7 +289,11 @@ pub(super) async fn install(
     let end = now(cluster).await? + SignedDuration::try_from(time + Duration::from_secs(1)).unwrap_or_default();
     let kept = serde_json::to_string(api_service).map_err(|error| failed(SWITCH, error))?;
     let had_policy = put(&cluster.objects(), switch_policy(permitted, &user, end, &installed.id, &kept)).await?;
-    let had_binding = put(&cluster.objects(), binding(SWITCH)).await?;
+    let mut binding = binding(SWITCH);
+    // The id is new, so the update of an earlier binding changes the `resourceVersion`. Another command then does not
+    // delete this binding together with its own policy ([`remove`]).
+    binding.annotations_mut().insert(ID.to_owned(), installed.id.clone());
+    let had_binding = put(&cluster.objects(), binding).await?;
     installed.is_replacement = had_policy && had_binding;
     let probe = async |apiserver: &Server| probe(apiserver, &installed.id).await;
     let enforced = await_effect(clients, installed.begun, ENFORCED_MAX, probe).await;
@@ -350,18 +359,19 @@ pub(super) async fn install_shield(cluster: &Server) -> Result<Timestamp, Switch
 
 /// Deletes the policy of a switch and its binding, if the policy has this id.
 async fn remove(cluster: &Server, id: &str) -> Result<(), SwitchError> {
-    let policies = cluster.objects::<ValidatingAdmissionPolicy>();
     loop {
-        let found = policies.get_opt(SWITCH).await.map_err(|error| cluster.failed(&error))?;
-        let Some(found) = found.filter(|found| has_id(found, id)) else {
+        // An installation writes the policy before the binding, so the command reads the policy after the binding. If
+        // the policy then still has this id, the binding of a later installation does not meet the preconditions below.
+        let binding = find_binding(cluster).await?;
+        let found = cluster.objects::<ValidatingAdmissionPolicy>().get_opt(SWITCH).await;
+        let found = found.map_err(|error| cluster.failed(&error))?;
+        let Some(found) = found.filter(|found| id_of(found) == id) else {
             return Ok(());
         };
         // The policy is deleted last. So if the command is killed, the next command finds the policy, and deletes both.
-        delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SWITCH, &DeleteParams::default()).await?;
         // kube-controller-manager may write the status of the policy between the read and the deletion. Then the
         // deletion fails, and the loop repeats it.
-        let preconditions = Some(Preconditions { uid: found.uid(), resource_version: found.resource_version() });
-        if delete(&policies, SWITCH, &DeleteParams { preconditions, ..DeleteParams::default() }).await? {
+        if delete_unchanged(cluster, binding.as_ref()).await? && delete_unchanged(cluster, Some(&found)).await? {
             return Ok(());
         }
     }
@@ -373,11 +383,13 @@ async fn remove(cluster: &Server, id: &str) -> Result<(), SwitchError> {
 /// # Errors
 /// If kube-apiserver does not delete a policy.
 pub(super) async fn remove_leftovers(cluster: &Server) -> Result<(), SwitchError> {
-    if let Some(found) = find(cluster).await? {
-        found.remove(cluster).await?;
+    let binding = find_binding(cluster).await?;
+    match find(cluster).await? {
+        Some(found) => found.remove(cluster).await?,
+        // A killed command of an older release, or somebody else, may have deleted only the policy, and not its
+        // binding. If the binding has changed, another command has installed its policy meanwhile.
+        None => _ = delete_unchanged(cluster, binding.as_ref()).await?,
     }
-    // A killed command of an older release, or somebody else, may have deleted only the policy, and not its binding.
-    delete(&cluster.objects::<ValidatingAdmissionPolicyBinding>(), SWITCH, &DeleteParams::default()).await?;
     remove_shield_late(cluster).await
 }
 
@@ -542,6 +554,17 @@ where
             Err(error) => return Err(failed(&name, told(&error))),
         }
     }
+}
+
+/// Deletes the object `found`, if any. Returns `false` if the object has changed since it was read.
+async fn delete_unchanged<K>(cluster: &Server, found: Option<&K>) -> Result<bool, SwitchError>
+where
+    K: Clone + Debug + DeserializeOwned + Resource<DynamicType = ()>,
+{
+    let Some(found) = found else { return Ok(true) };
+    let preconditions = Some(Preconditions { uid: found.uid(), resource_version: found.resource_version() });
+    let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+    delete(&cluster.objects::<K>(), &found.name_any(), &parameters).await
 }
 
 /// Deletes an object. Returns `false` if the object does not meet the preconditions, since it has changed.

@@ -114,8 +114,8 @@ pub(crate) struct Cluster {
     killed: Vec<String>,
     /// Method, target and body of the delayed request.
     delayed: Option<[String; 3]>,
-    /// Function that is called before each request. In it, clients of kube-apiserver may write Leases.
-    before_request: fn(&mut Cluster, &Request),
+    /// Function that is called before each request. In it, clients of kube-apiserver may write objects.
+    pub(crate) before_request: fn(&mut Cluster, &Request),
     /// Whether clients must not write built-in Leases now.
     must_be_closed: fn(&Cluster) -> bool,
     /// Whether clients could write built-in Leases when they must not.
