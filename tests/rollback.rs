@@ -10,7 +10,7 @@
 
 mod support;
 
-use coordination_apiserver::cli::RollbackArgs;
+use coordination_apiserver::cli::{RollbackArgs, SwitchArgs};
 use coordination_apiserver::switch::rollback;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -20,12 +20,15 @@ use support::lease::{collection, path};
 use support::server::TestServer;
 use support::switch::{
     API_SERVICE, BINDING, Cluster, Fault, NODES, POLICY, Plan, Request, acquire, count_faults, is_late, lock, run,
-    run_without_fault, serve,
+    run_without_fault, serve, write_api_service,
 };
 
 /// Minimum number of requests of a rollback that can have a fault. If there are fewer, the simulation has ended the
 /// rollback too early.
 const FAULTS_MIN: usize = 18;
+
+/// Beginning of the error of a rollback that can no longer write the Leases.
+const TOO_LATE: &str = "it is too late for a rollback";
 
 /// Starts a cluster as it is after a takeover. The number of the request with the fault is `number`. Each Lease of the
 /// replica has the holder `ours`. Built-in storage has the Leases from before the takeover, with the holder `former`.
@@ -79,6 +82,15 @@ fn roll_back(cluster: &Mutex<Cluster>, url: &str, name: &str) -> Result<(), Stri
     run(cluster, url, name, |cluster, say| rollback(&RollbackArgs { cluster, apiservice: None }, say))
 }
 
+/// Runs the command with the flag `--apiservice`.
+fn roll_back_with_file(cluster: &Mutex<Cluster>, url: &str, name: &str, dry_run: bool) -> Result<(), String> {
+    let (apiservice, _folder) = write_api_service();
+    run(cluster, url, name, move |cluster, say| {
+        let cluster = SwitchArgs { dry_run, ..cluster };
+        rollback(&RollbackArgs { cluster, apiservice: Some(apiservice) }, say)
+    })
+}
+
 /// Runs the command with a fault of one request. With [`Fault::Delayed`], an earlier run is killed, and its request to
 /// make the APIService local is delayed until the end of the first run. The first run then has a refused request. After
 /// the first run, a client tries to acquire a Lease. Then the command runs again. Returns whether the fault of the
@@ -100,7 +112,8 @@ fn roll_back_twice(fault: Fault, number: usize) -> bool {
         lock(&cluster).carry_out_delayed();
     }
     let status = acquire("third", |method, target, body| lock(&cluster).ask_apiserver(method, target, body));
-    let second = run_without_fault(|| roll_back(&cluster, &url, "second"));
+    // With the file, the run asks the replicas even if the policy is deleted already.
+    let second = run_without_fault(|| roll_back_with_file(&cluster, &url, "second", false));
 
     let cluster = lock(&cluster);
     let step = cluster.step.as_deref();
@@ -156,32 +169,68 @@ fn a_rollback_that_fails_beside_a_local_api_service_is_completed_by_the_next() {
     check(Fault::MadeLocal);
 }
 
-/// Goal: the second run does not report success if it can no longer write the Leases. The policy has ended, or the
-/// replica has lost the Lease of the hand-over.
+/// The reason why a rollback cannot be completed.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    /// The policy has ended.
+    Ended,
+    /// Somebody has deleted the policy.
+    Deleted,
+    /// The policy is of a takeover.
+    OfTakeover,
+    /// The replica has lost the Lease of the hand-over.
+    Handover,
+}
+
+/// Goal: the second run, and a dry run before it, do not report success if the Leases can no longer be written.
 #[test]
 fn a_rollback_that_cannot_be_completed_is_too_late() {
-    for has_handover in [true, false] {
-        // The fault can occur once the policy has effect. The first request after that checks the effect. The second
-        // request, which has the fault, begins the phase `hold`.
-        let (_server, cluster) = start(Fault::MadeLocal, 2);
-        let url = serve(&cluster);
-        let first = roll_back(&cluster, &url, "first").expect_err("incomplete");
-        assert!(first.contains("the rollback is incomplete: run it again at once"), "{first}");
-        let mut changed = lock(&cluster);
-        assert_eq!(changed.step_of_handover(), "serving");
-        let policy = changed.objects.get_mut(POLICY).expect("the policy stays");
-        if has_handover {
-            policy["metadata"]["annotations"]["coordination-apiserver/end"] = "2020-01-01T00:00:00Z".into();
-        } else {
+    for loss in [Loss::Ended, Loss::Deleted, Loss::OfTakeover, Loss::Handover] {
+        roll_back_after(loss);
+    }
+}
+
+/// Makes a rollback that somebody interrupts, and then two further runs after the `loss`.
+fn roll_back_after(loss: Loss) {
+    // The fault can occur once the policy has effect. The first request after that checks the effect. The second
+    // request, which has the fault, begins the phase `hold`.
+    let (_server, cluster) = start(Fault::MadeLocal, 2);
+    let url = serve(&cluster);
+    let first = roll_back(&cluster, &url, "first");
+    if is_late(&first) {
+        return roll_back_after(loss);
+    }
+    let first = first.expect_err("incomplete");
+    assert!(first.contains("the rollback is incomplete: run it again at once"), "{first}");
+    let mut changed = lock(&cluster);
+    assert_eq!(changed.step_of_handover(), "serving");
+    let annotations = &mut changed.objects.get_mut(POLICY).expect("the policy stays")["metadata"]["annotations"];
+    match loss {
+        Loss::Ended => annotations["coordination-apiserver/end"] = "2020-01-01T00:00:00Z".into(),
+        Loss::OfTakeover => annotations["coordination-apiserver/permitted"] = "renewals".into(),
+        Loss::Deleted => changed.objects.retain(|path, _| path != POLICY && path != BINDING),
+        Loss::Handover => {
             let (status, answer) = changed.ask_replica("DELETE", &path("kube-system", HANDOVER), "");
             assert_eq!(status, 200, "{answer}");
         }
-        drop(changed);
-        let second = roll_back(&cluster, &url, "second").expect_err("too late");
-        assert!(second.contains("an earlier rollback was not complete when its admission policy ended"), "{second}");
-        assert_eq!(lock(&cluster).step_of_handover(), "not-ours", "the replicas are told");
-        assert!(!lock(&cluster).has_policy());
     }
+    drop(changed);
+    let state = || {
+        let cluster = lock(&cluster);
+        (cluster.objects.clone(), cluster.step_of_handover())
+    };
+    let before = state();
+    let dry = run_without_fault(|| roll_back_with_file(&cluster, &url, "dry", true)).expect_err("too late");
+    assert!(dry.contains(TOO_LATE), "{loss:?}: {dry}");
+    assert_eq!(state(), before, "{loss:?}: a dry run changes nothing");
+    let second = roll_back_with_file(&cluster, &url, "second", false);
+    if is_late(&second) {
+        return roll_back_after(loss);
+    }
+    let second = second.expect_err("too late");
+    assert!(second.contains(TOO_LATE), "{loss:?}: {second}");
+    assert_eq!(lock(&cluster).step_of_handover(), "not-ours", "{loss:?}: the replicas are told");
+    assert!(!lock(&cluster).has_policy(), "{loss:?}");
 }
 
 /// Goal: a rollback does not delete the binding of another command. Method: the other command installs its policy and
@@ -266,10 +315,7 @@ fn roll_back_too_late(number: usize) -> bool {
     assert!(mark.is_null(), "no later run may conclude that the takeover registered the Service: {what}");
     drop(cut);
     let runs = [first, run_without_fault(|| roll_back(&cluster, &url, "second"))];
-    let is_too_late = |run: &Result<(), String>| {
-        let too_late = "an earlier rollback was not complete when its admission policy ended";
-        run.as_ref().is_err_and(|error| error.contains(too_late))
-    };
+    let is_too_late = |run: &Result<(), String>| run.as_ref().is_err_and(|error| error.contains(TOO_LATE));
     assert!(runs.iter().any(is_too_late), "{what}, {:?}", runs[1]);
     let cluster = lock(&cluster);
     assert_eq!(cluster.holders().get("changed"), Some(&"third"), "the client keeps its lock: {what}");

@@ -16,7 +16,6 @@ use coordination_apiserver::cli::{SwitchArgs, TakeoverArgs};
 use coordination_apiserver::switch::takeover;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use support::eventually;
@@ -24,8 +23,8 @@ use support::handover::{EARLY, HANDOVER, LATE, NAMESPACE};
 use support::lease::{collection, path};
 use support::server::TestServer;
 use support::switch::{
-    ALL_LEASES, API_SERVICE, BINDING, Cluster, Fault, LEASES, NODES, POLICY, Plan, Request, acquire, api_service,
-    count_faults, holders, is_late, lock, run, run_without_fault, serve, write_kubeconfig,
+    ALL_LEASES, API_SERVICE, BINDING, Cluster, Fault, LEASES, NODES, POLICY, Plan, Request, acquire, count_faults,
+    holders, is_late, lock, run, run_without_fault, serve, write_api_service, write_kubeconfig,
 };
 
 /// Path of the admission policy for renewals, which the undo of a takeover creates.
@@ -107,9 +106,7 @@ fn can_acquire_at_replica(cluster: &Cluster) -> bool {
 }
 
 fn take_over(cluster: &Mutex<Cluster>, url: &str, name: &str, dry_run: bool) -> Result<(), String> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let apiservice = folder.path().join("apiservice.yaml");
-    fs::write(&apiservice, api_service().to_string()).expect("written");
+    let (apiservice, _folder) = write_api_service();
     run(cluster, url, name, move |cluster, say| {
         let cluster = SwitchArgs { dry_run, ..cluster };
         takeover(&TakeoverArgs { cluster, apiservice, shield: false }, say)

@@ -127,7 +127,7 @@ pub(super) async fn give_up_takeover(
     let clients = Clients::new(cluster, &args.cluster, service.as_ref()).await?;
     if service.is_some() {
         _ = report_replicas(&clients, report).await;
-        end_incomplete(&clients, args.cluster.dry_run, report).await?;
+        end_incomplete(&clients, args.cluster.without_etcd, args.cluster.dry_run, report).await?;
     } else if args.cluster.without_etcd {
         report.line("without --apiservice, this command cannot ask the replicas whether a rollback was incomplete");
     }
@@ -144,15 +144,16 @@ pub(super) async fn give_up_takeover(
     Ok(())
 }
 
-/// Ends what an earlier command has left incomplete while the APIService is local: cancels a takeover, or ends a
-/// rollback without etcd. Such a rollback can no longer be completed: the cluster has lost the admission policy of the
-/// rollback, so clients may have written built-in Leases. In a dry run, changes nothing.
+/// Ends what an earlier command has left incomplete while the APIService is local: cancels a takeover, or gives up the
+/// Leases that a rollback without etcd has not written. It is too late to write them: the cluster has no admission
+/// policy of a rollback, so clients may have written built-in Leases. In a dry run, changes nothing.
 ///
 /// # Errors
-/// [`TOO_LATE`] for an incomplete rollback. Also if another command is at work, if no replica answers, or if only a
-/// newer release knows the phase.
+/// [`TOO_LATE`] for an incomplete rollback. With `without_etcd`, also for a complete takeover without a rollback. Also
+/// if another command is at work, if no replica answers, or if only a newer release knows the phase.
 pub(super) async fn end_incomplete(
     clients: &Clients,
+    without_etcd: bool,
     is_dry_run: bool,
     report: &mut Report<'_>,
 ) -> Result<(), SwitchError> {
@@ -167,15 +168,18 @@ pub(super) async fn end_incomplete(
         // complete the takeover if a tool registered the Service again.
         Some(Phase::Serve) if seen.step.is_none() => Phase::Undo,
         Some(Phase::Copy) => Phase::Hold,
-        Some(Phase::Hold) if seen.is_given_back() => return Ok(()),
-        Some(Phase::Hold) if is_dry_run => return Err(SwitchError(TOO_LATE.to_owned())),
-        Some(Phase::Hold) => return end_late(clients, &mut claim, report).await,
+        Some(Phase::Serve | Phase::Hold) if seen.is_given_back() => return Ok(()),
+        // With etcd, the replicas write their changes to built-in storage, and notice a local APIService by themselves.
+        Some(Phase::Serve) if !without_etcd => return Ok(()),
+        // A rollback may have failed in the phase `serve`, when somebody else had already made the APIService local.
+        Some(Phase::Serve | Phase::Hold) if is_dry_run => return Err(SwitchError(TOO_LATE.to_owned())),
+        Some(Phase::Serve | Phase::Hold) => return end_late(clients, &mut claim, report).await,
         // A killed rollback may have made the APIService local without telling the replicas.
         Some(Phase::Freeze) if !is_dry_run => {
             tell_given_back(clients, &mut claim, report).await;
             return Ok(());
         }
-        Some(Phase::Serve | Phase::Undo | Phase::Freeze) | None => return Ok(()),
+        Some(Phase::Undo | Phase::Freeze) | None => return Ok(()),
     };
     if !is_dry_run {
         cancel(clients, &mut claim, back).await?;

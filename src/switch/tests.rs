@@ -321,12 +321,12 @@ fn a_rollback_tells_the_replicas_that_kube_apiserver_has_the_leases() {
     assert_eq!(outcome("another", "written-back"), (0, 0), "the replicas follow another command");
 }
 
-/// Goal: a rollback without etcd whose admission policy somebody has deleted does not report success. And a rollback
-/// cancels an incomplete takeover. It also writes the APIService, although the APIService is local. So a delayed
-/// request of the takeover to register the Service fails.
+/// Goal: a rollback without etcd whose admission policy somebody has deleted does not report success, even if the
+/// replicas still serve. And a rollback cancels an incomplete takeover. It also writes the APIService, although the
+/// APIService is local. So a delayed request of the takeover to register the Service fails.
 #[test]
 fn a_rollback_that_has_lost_its_policy_is_too_late() {
-    let outcome = |phase: &'static str, step: &'static str, is_dry_run| {
+    let outcome_of = |phase: &'static str, step: &'static str, without_etcd, is_dry_run| {
         let writes = Arc::new([0, 0].map(AtomicUsize::new));
         let (counted, seen) = (Arc::clone(&writes), Arc::clone(&writes));
         let apiserver = serve(move |request| {
@@ -343,17 +343,20 @@ fn a_rollback_that_has_lost_its_policy_is_too_late() {
         let mut report = Report::new(&mut say);
         let ended = run(async {
             let clients = Clients::without_tls(&apiserver, &replica);
-            end_incomplete(&clients, is_dry_run, &mut report).await
+            end_incomplete(&clients, without_etcd, is_dry_run, &mut report).await
         });
         (ended.map_err(|error| error.to_string()), writes.each_ref().map(|count| count.load(Ordering::SeqCst)))
     };
+    let outcome = |phase, step, is_dry_run| outcome_of(phase, step, true, is_dry_run);
     let too_late = || Err(TOO_LATE.to_owned());
     assert_eq!(outcome("hold", "released", false), (too_late(), [1, 0]), "the command ends the rollback");
     assert_eq!(outcome("hold", "released", true), (too_late(), [0, 0]));
     assert_eq!(outcome("hold", "not-ours", false), (Ok(()), [0, 0]), "a complete rollback");
     assert_eq!(outcome("serve", "", false), (Ok(()), [1, 1]), "an incomplete takeover is cancelled");
     assert_eq!(outcome("serve", "", true), (Ok(()), [0, 0]));
-    assert_eq!(outcome("serve", "serving", false), (Ok(()), [0, 0]), "a complete takeover");
+    assert_eq!(outcome("serve", "serving", false), (too_late(), [1, 0]), "a complete takeover without a rollback");
+    assert_eq!(outcome("serve", "serving", true), (too_late(), [0, 0]));
+    assert_eq!(outcome_of("serve", "serving", false, false), (Ok(()), [0, 0]), "the replicas will notice it");
     assert_eq!(outcome("serve", "not-ours", false), (Ok(()), [0, 0]), "the replicas know it");
 }
 
@@ -436,7 +439,7 @@ fn a_phase_of_a_newer_release_is_refused() {
         assert_eq!(started.map_err(|error| error.to_string()), Err(expected.to_owned()));
         let mut say = |_: &str| {};
         for is_dry_run in [false, true] {
-            let ended = end_incomplete(&clients, is_dry_run, &mut Report::new(&mut say)).await;
+            let ended = end_incomplete(&clients, true, is_dry_run, &mut Report::new(&mut say)).await;
             assert_eq!(ended.map_err(|error| error.to_string()), Err(expected.to_owned()));
         }
     });

@@ -255,6 +255,21 @@ async fn give_up(clients: &Clients, claim: &mut Claim) -> Result<(), SwitchError
     policy::remove_leftovers(clients.cluster()).await
 }
 
+/// The work of a rollback.
+#[derive(PartialEq)]
+enum Task {
+    /// Moves the Leases. The phase is `hold` if an earlier rollback has requested it. Otherwise this server serves.
+    Move,
+    /// Moves no Leases, since it is [too late](TOO_LATE).
+    EndLate,
+    /// Undoes an incomplete takeover.
+    Undo,
+    /// Makes the APIService local, and moves no Leases: kube-apiserver has served newer ones since the takeover.
+    MakeLocal,
+    /// Deletes what an earlier switch has left behind.
+    CleanUp,
+}
+
 /// Moves the Leases from this server back to built-in storage.
 ///
 /// # Errors
@@ -282,75 +297,69 @@ pub(super) async fn roll_back(
     if seen.is_serving() {
         await_stores(&clients, LIVE_MAX).await.map_err(|why| failed("nothing has changed", why))?;
     }
-    // This command also rolls back a complete takeover that used etcd, since both kinds of takeover end in the same
-    // state.
-    let can_begin = seen.is_serving() || seen.is_given_back() || matches!(seen.phase, Some(Phase::Copy | Phase::Hold));
-    if is_registered && !can_begin {
-        let why = "the Leases were not taken over with --without-etcd: run rollback without it";
-        return Err(SwitchError(why.to_owned()));
+    if names_service(&clients.api_service().await?) != is_registered {
+        return Err(SwitchError("another command is at work: try again".to_owned()));
     }
+    // A complete takeover ends in the same state with and without etcd. So this command rolls back both kinds.
+    let can_move = seen.is_serving() || seen.phase == Some(Phase::Hold);
+    // A rollback deletes its policy at its end. So if the APIService is local and this policy exists, a rollback is
+    // incomplete.
+    let task = match found.as_ref().filter(|found| found.is_of_rollback) {
+        _ if seen.is_given_back() => Task::MakeLocal,
+        _ if seen.phase == Some(Phase::Copy) => Task::Undo,
+        _ if is_registered && can_move => Task::Move,
+        _ if is_registered => {
+            let why = "the Leases were not taken over with --without-etcd: run rollback without it";
+            return Err(SwitchError(why.to_owned()));
+        }
+        // While the policy lasts, built-in storage is outdated. The new policy must take effect before this one ends.
+        Some(found) if can_move && found.lasts(clients.cluster(), ENFORCED_MAX).await? => Task::Move,
+        None if !can_move => Task::CleanUp,
+        // The rollback's policy has ended or lost its binding, or the replicas have lost the Lease of the hand-over. Or
+        // the policy is of a takeover, so that clients could renew built-in Leases.
+        Some(_) | None => Task::EndLate,
+    };
     if args.cluster.dry_run {
+        if task == Task::EndLate {
+            return Err(SwitchError(TOO_LATE.to_owned()));
+        }
         renewals::check(clients.cluster(), report).await;
         report.line("a dry run: nothing was changed");
         return Ok(());
     }
     let mut claim = Claim::of(&seen);
-    if names_service(&clients.api_service().await?) != is_registered {
-        return Err(SwitchError("another command is at work: try again".to_owned()));
-    }
-    // A rollback deletes its policy at its end. So if the APIService is local and this policy exists, a rollback is
-    // incomplete.
-    let is_incomplete = !is_registered && found.as_ref().is_some_and(|found| found.is_of_rollback);
-    // The earlier rollback may have failed since no replica accepted the phase `hold`, when the APIService was already
-    // local. While its policy lasts, built-in storage is outdated, and this command can still write the Leases.
-    let is_unheld = is_incomplete && seen.is_serving();
-    match seen.phase {
-        Some(Phase::Serve) if seen.is_serving() && is_registered => {
-            renewals::create(clients.cluster(), report).await;
+    match task {
+        Task::Move => {}
+        Task::EndLate => return end_late(&clients, &mut claim, report).await,
+        Task::Undo => {
+            report.line("a takeover has not come to its end; it is undone");
+            return undo(&clients, &service, &mut claim, report).await;
         }
-        // Since the takeover, kube-apiserver has served built-in Leases. So this server's Leases are outdated, and are
-        // not written back.
-        _ if seen.is_given_back() => {
+        Task::MakeLocal => {
             let check = async || claim.check_if_known(&clients).await;
             replace_api_service(&clients, &PostParams::default(), check, make_local).await?;
             await_local(&clients, report).await?;
             return finish(&clients, found, report).await;
         }
-        Some(Phase::Hold) if is_registered => {}
-        phase if is_unheld || phase == Some(Phase::Hold) => {
-            // The new policy must take effect before the earlier policy ends.
-            let is_in_time = match &found {
-                Some(found) => found.is_of_rollback && found.lasts(clients.cluster(), ENFORCED_MAX).await?,
-                None => false,
-            };
-            if !is_in_time {
-                return end_late(&clients, &mut claim, report).await;
-            }
-        }
-        Some(Phase::Copy) => {
-            report.line("a takeover has not come to its end; it is undone");
-            return undo(&clients, &service, &mut claim, report).await;
-        }
-        // The replicas have lost the Lease of the hand-over, or somebody has deleted it.
-        _ if is_incomplete => return end_late(&clients, &mut claim, report).await,
-        // An operator has made the APIService local by hand, and a policy may be left behind.
-        Some(_) | None => return finish(&clients, found, report).await,
+        Task::CleanUp => return finish(&clients, found, report).await,
     }
-    let belief = belief(&leases(&clients, "0").await?);
-    if seen.is_serving() && is_registered {
+    let was_held = seen.phase == Some(Phase::Hold);
+    if is_registered && !was_held {
+        renewals::create(clients.cluster(), report).await;
         await_live(&clients, report).await?;
     }
+    let belief = belief(&leases(&clients, "0").await?);
     hold_signals();
     // Before the step `held`, a replica may not have stopped its writes yet.
-    let is_held = !is_registered && matches!(seen.step, Some(Step::Held | Step::Released));
-    if is_held {
+    let is_stopped = !is_registered && matches!(seen.step, Some(Step::Held | Step::Released));
+    if is_stopped {
         // By this request, an earlier command that still runs loses its right to request phases, and so writes no more
         // Leases.
         claim.ask(&clients, Phase::Hold, Some(Step::Released)).await?;
     }
     let policy = match policy::install(&clients, Permitted::ThisCommand, belief + ROLLBACK_TIME, &service).await {
         Ok(policy) => policy,
-        Err(why) if is_registered && seen.is_serving() && secure_registration(&clients, false).await => {
+        Err(why) if is_registered && !was_held && secure_registration(&clients, false).await => {
             // This server still serves all clients, so it needs no policy. But another rollback may rely on the policy.
             // So the command first requests the phase `serve`. If the other rollback has requested a phase, the request
             // fails, and the policy stays. Otherwise the other rollback can request no phase any more.
@@ -383,13 +392,12 @@ pub(super) async fn roll_back(
         }
     }
     report.line("no other client writes built-in Leases");
-    if is_unheld {
+    if !is_registered && !was_held {
         // This wait comes after the installation of the new policy. Otherwise the earlier policy could end during the
         // wait.
         await_live(&clients, report).await.map_err(|why| failed(RUN_AGAIN, why))?;
     }
-    let was_held = seen.phase == Some(Phase::Hold);
-    let moved = give_back(&clients, &policy, (!is_held).then_some(belief), was_held, &mut claim, report).await;
+    let moved = give_back(&clients, &policy, (!is_stopped).then_some(belief), was_held, &mut claim, report).await;
     // Another rollback may have completed before this command installed its policy. Nobody else would delete the
     // policy.
     if claim.is_lost() && Handover::seen(&clients).await?.is_given_back() {
@@ -439,9 +447,10 @@ async fn give_back(
     refused.map_or(Ok(()), |why| Err(failed("kube-apiserver refuses a Lease", why)))
 }
 
-/// Message for the operator if a rollback was not completed while its policy had effect.
-pub(super) const TOO_LATE: &str = "an earlier rollback was not complete when its admission policy ended or was \
-                                   deleted: the Leases that it had not written back are as they were at the takeover";
+/// Message for the operator if a rollback was not completed while its policy had effect. Also if somebody else has made
+/// the APIService local.
+pub(super) const TOO_LATE: &str = "it is too late for a rollback, since clients may have written built-in Leases: the \
+                                   Leases that were not written back are as they were at the takeover";
 /// Message for the operator if a rollback fails while the replicas or its policy refuse the writes of clients.
 const RUN_AGAIN: &str = "the rollback is incomplete: run it again at once";
 
@@ -459,7 +468,7 @@ fn belief(leases: &[Lease]) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).clamp(least, most)
 }
 
-/// Ends an earlier rollback that is too late to write this server's Leases: without a policy, other clients may have
+/// Gives up this server's Leases when it is too late to write them back: without a policy, other clients may have
 /// written built-in Leases.
 ///
 /// # Errors

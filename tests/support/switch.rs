@@ -366,7 +366,7 @@ pub(crate) fn acquire(holder: &str, mut ask: impl FnMut(&str, &str, &str) -> Ans
 }
 
 /// Returns the APIService that names the Service of the replica.
-pub(crate) fn api_service() -> Value {
+fn api_service() -> Value {
     json!({
         "kind": "APIService", "apiVersion": "apiregistration.k8s.io/v1",
         "metadata": {
@@ -481,15 +481,24 @@ fn serve_watch(mut socket: BufReader<TcpStream>, target: &str, events: &Mutex<Ve
 /// Writes a kubeconfig for the server at `url`. Returns its path, and its folder, which is deleted when the returned
 /// value is dropped.
 pub(crate) fn write_kubeconfig(url: &str) -> (PathBuf, TempDir) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let kubeconfig = folder.path().join("kubeconfig");
     let text = format!(
         "{{clusters: [{{name: c, cluster: {{server: '{url}', certificate-authority-data: Y2E=}}}}], \
          users: [{{name: u, user: {{}}}}], contexts: [{{name: c, context: {{cluster: c, user: u}}}}], \
          current-context: c}}"
     );
-    fs::write(&kubeconfig, text).expect("written");
-    (kubeconfig, folder)
+    write_file("kubeconfig", &text)
+}
+
+/// Writes the file for the flag `--apiservice`, like [`write_kubeconfig`].
+pub(crate) fn write_api_service() -> (PathBuf, TempDir) {
+    write_file("apiservice.yaml", &api_service().to_string())
+}
+
+fn write_file(name: &str, text: &str) -> (PathBuf, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join(name);
+    fs::write(&file, text).expect("written");
+    (file, folder)
 }
 
 /// Runs a command until it ends or is killed. `url` is the URL of the simulated servers, and `run` the name of the run.
