@@ -193,8 +193,8 @@ pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
 
 /// Number of watchers that the changes of one turn may mark as dirty, that is, as having an event to read. A watcher
 /// counts once for each change. Marking this number takes about half a millisecond. The remaining changes mark their
-/// watchers in the next turns. But a turn exceeds this number as long as the remaining changes are more than one
-/// [`UNDELIVERED_SHARE`]th of the event log. Otherwise the log could drop a change that has marked no watcher yet.
+/// watchers in the next turns. But a turn exceeds this number as long as more than one in [`UNDELIVERED_SHARE`] events
+/// of the log remains. Otherwise the log could drop a change that has marked no watcher yet.
 pub const WATCHER_MARKS_PER_TURN: usize = 32 * 1024;
 
 /// Time budget for filling watchers in a turn, in µs. To fill a watcher is to write its next events to its connection.

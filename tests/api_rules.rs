@@ -76,8 +76,8 @@ fn a_deletion_that_removes_the_last_finalizers_follows_kube_apiserver() {
     let shown =
         call("DELETE", &format!("{path}?propagationPolicy=Background&dryRun=All"), "").expect_status(200, "dry");
     assert_eq!((shown.json()["kind"].as_str(), &shown.json()["metadata"]), (Some("Lease"), &json!({})));
-    // kube-apiserver refuses a deletion that removes the last finalizers if it has a precondition on the version, even
-    // if this is the current version.
+    // If a deletion removes the last finalizers and has a precondition on the version, kube-apiserver refuses the
+    // deletion. It does so even if the precondition names the current version.
     let version = old.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let options = json!({"propagationPolicy": "Background", "preconditions": {"resourceVersion": version}}).to_string();
     let refused = call("DELETE", &path, &options).expect_failure(409, "Conflict", &options);

@@ -323,7 +323,7 @@ fn nothing_is_written_beside_encrypted_leases() {
     thread::sleep(Duration::from_secs(1));
     assert_eq!(rig.built_in("b"), None);
     assert!(rig.built_in("a").expect("a Lease").starts_with("k8s:enc:"), "the Lease is as it was");
-    // A rollback reads only changes. It goes on once they show that no encrypted Lease is left.
+    // A rollback reads only changes. It continues once these changes show that no encrypted Lease is left.
     rig.delete_built_in("a");
     rig.reach("freeze", "written-back");
     assert!(rig.built_in("b").is_some());

@@ -143,9 +143,9 @@ impl Lock {
         }
     }
 
-    /// Reads the lock at the replica `endpoint`, and then renews the lock. The read and a successful renewal must have
-    /// the holder of the last acquisition that was complete before, or of a later one. Returns the HTTP status of the
-    /// renewal, or that of a failed read.
+    /// Reads the lock at the replica `endpoint`, and then renews the lock. The read must have the holder of the last
+    /// acquisition that was complete before the read, or of a later one. The same rule applies to a successful renewal.
+    /// Returns the HTTP status of the renewal, or that of a failed read.
     fn renew_at(&self, endpoint: &Endpoint, micros: u32) -> io::Result<u16> {
         let before = self.acquisitions.load(Ordering::SeqCst);
         let path = path(NAMESPACE, &self.name);

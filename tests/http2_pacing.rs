@@ -204,8 +204,8 @@ fn slow_readers_that_continue_to_read_are_not_ended() {
     }
 }
 
-/// A list costs as much as many other requests. So the server makes no list in the pass in which it serves a
-/// connection's requests. Each list is made after the pass, in a step of its own.
+/// A list costs as much as many other requests. So the server makes no list while it serves the requests of a
+/// connection. It makes each list afterwards, in a separate step.
 #[test]
 fn many_lists_are_made_in_separate_steps() {
     let answers = |out: &[u8]| heads(out).iter().filter(|(frame_type, _)| *frame_type == HEADERS).count();
@@ -259,9 +259,9 @@ fn requests_wait_for_room_for_their_answers() {
 fn requests_beyond_the_time_budget_wait_for_the_next_turn() {
     let mut connection = InMemory::new();
     connection.recv(&hello(&[]));
-    // The server reads the clock after every eight plain requests, each of which reads or replaces one Lease, and after
-    // any other request, such as OPTIONS. The time budget of each turn here is used up when the turn begins. So each
-    // turn serves one OPTIONS request, reads the clock and stops.
+    // A plain request reads or replaces one Lease. The server reads the clock after every eight plain requests, and
+    // after any other request, such as OPTIONS. Here the time budget of each turn is used up when the turn begins. So
+    // each turn serves one OPTIONS request, reads the clock and stops.
     let asked: Vec<u8> = (0..4).flat_map(|n| request(2 * n + 1, "OPTIONS", "/apis", &[], true)).collect();
     let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
     let mut answered = Vec::new();

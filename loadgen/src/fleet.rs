@@ -357,7 +357,7 @@ impl Fleet {
     }
 
     /// Returns the next request of the renewal or read to which `flight` belongs; `None` if the renewal or read is
-    /// over. The caller has updated the node's state by the outcome.
+    /// over. The caller has already applied `outcome` to the node's state.
     fn after(&mut self, flight: Flight, outcome: Outcome, now: u64) -> Option<Flight> {
         match node::next(flight.step, outcome, flight.tries) {
             Next::Send { step, failed } => {

@@ -28,14 +28,17 @@ pub enum EtcdEvent {
     Effect(u64, bool),
     /// The response to the request with this number arrives at the replica.
     Answer(u64),
-    /// The watch of a replica delivers all puts whose index in `puts` is below a limit: the index of the replica, the
-    /// number of its start, and the limit.
+    /// The watch of a replica delivers all puts whose index in `puts` is below a limit. The values are the index of the
+    /// replica, the number of its start, and the limit.
     Watch(usize, u64, usize),
-    /// A port compares etcd's entries with those that its watch delivered: index of the replica, number of its start.
+    /// A port compares etcd's entries with those that its watch delivered. The values are the index of the replica, and
+    /// the number of its start.
     Look(usize, u64),
-    /// A port learns whether etcd is reachable: the index of the replica, the number of its start, and the result.
+    /// A port learns whether etcd is reachable. The values are the index of the replica, the number of its start, and
+    /// whether etcd is reachable.
     Reachable(usize, u64, bool),
-    /// A replica detects that etcd was restored from a backup: the index of the replica, and the number of its start.
+    /// A replica detects that etcd was restored from a backup. The values are the index of the replica, and the number
+    /// of its start.
     WentBack(usize, u64),
 }
 

@@ -13,8 +13,8 @@
 //! - A read at `resourceVersion` 0 is served at once.
 //! - A write that makes a change needs no barrier. Every replica applies the change only if the current Lease is still
 //!   the one that the change was made from.
-//! - Any other write fails or changes nothing, such as a deletion that gets 404. The server may have decided this from
-//!   an old state of the Lease. So the write waits for a barrier, and the server then decides it again.
+//! - Any other write fails or changes nothing, such as a deletion that gets 404. The server may have decided the write
+//!   from an old state of the Lease. So the write waits for a barrier, and the server then decides the write again.
 //!
 //! If only this process writes to the store, the table is never behind the store, and no request needs a barrier. A get
 //! or a list still waits up to three seconds for a `resourceVersion` that the table lacks. kube-apiserver waits too,

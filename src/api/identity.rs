@@ -458,7 +458,8 @@ impl Api {
         let is_in_flight = self.storage.in_flight(NAMESPACE, &identity.name).is_some();
         let leaving = identity.leaving.get_or_insert(Leaving { ticket: None, end_ms: now.ms + LEAVE_MS_MAX });
         if now.ms >= leaving.end_ms {
-            // The wait for the deletion is over. The deadline `u64::MAX` makes no further turn of the event loop due.
+            // The wait for the deletion is over. With the deadline `u64::MAX`, no further turn of the event loop is
+            // due.
             *leaving = Leaving { ticket: Some(0), end_ms: u64::MAX };
         }
         if leaving.ticket.is_some() {

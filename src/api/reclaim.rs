@@ -101,7 +101,7 @@ impl Reclaim {
         matches!(self.phase, Phase::Awaited)
     }
 
-    /// Returns the latest beginning of a period of reservations that is over at `now`. If a client created a Lease at
+    /// Returns the time that is one period of reservations and one second before `now`. If a client created a Lease at
     /// this time or earlier, the store needs no reservations.
     #[must_use]
     pub fn began_before(&self, now: Time) -> Time {

@@ -99,7 +99,7 @@ impl Storage {
         self.journal().map_or_else(Reserved::default, |journal| journal.reserved(namespace))
     }
 
-    /// Whether the store has space for the creation of Leases.
+    /// Whether the store is within its size limit, so that clients may create Leases.
     pub(super) fn takes_creations(&self) -> bool {
         self.journal().is_none_or(Journal::takes_creations)
     }

@@ -3,8 +3,8 @@
 //! watches these Leases, and passes each event to the event loop.
 //!
 //! A watch that begins before kube-apiserver forwards Leases to this server reads built-in storage until the watch
-//! ends. kube-apiserver forwards a later list or watch to this server. It counts as failed, since it returns no
-//! built-in Leases.
+//! ends. kube-apiserver forwards a later list or watch to this server. Such a list or watch counts as failed, since it
+//! returns no built-in Leases.
 
 use super::Followed;
 use super::follow::{Seen, list_and_watch, told};
@@ -136,7 +136,7 @@ fn stored(lease: &BuiltInLease) -> Result<(String, Option<StoredLease>), String>
     let key = key(lease);
     let version = lease.metadata.resource_version.as_deref().unwrap_or_default();
     let revision = version.parse().map_err(|_| format!("{key} has the resourceVersion {version:?}"))?;
-    // Once kube-apiserver forwards Leases to this server, this server answers the list. Its list contains at least the
+    // Once kube-apiserver forwards Leases to this server, this server answers the list. This list contains at least the
     // Lease that controls the hand-over. The `resourceVersion` of that Lease comes from this server, so it is too large
     // for a built-in Lease.
     if revision >= BUILT_IN_VERSIONS_END {

@@ -4,10 +4,10 @@
 //!
 //! Each replica renews an identity Lease, which shows that the replica is alive, and contains its address. Every
 //! replica computes the same slices from these Leases, and checks the slices every ten seconds. A replica replaces a
-//! slice only at the `resourceVersion` that it has read. So a replica overwrites no change that it has not seen. A
-//! replica may not have applied the identity Lease of a new replica yet. Then it removes the endpoint of the new
-//! replica, and adds the endpoint again once it has applied that Lease. The slices do not depend on
-//! kube-controller-manager, which has no leader while Leases are unavailable.
+//! slice only at the `resourceVersion` that it has read. So a replica overwrites no change that it has not seen. A new
+//! replica creates an identity Lease. A replica that has not applied this Lease yet removes the new replica's endpoint.
+//! Once it has applied the Lease, it adds the endpoint again. The slices do not depend on kube-controller-manager,
+//! which has no leader while Leases are unavailable.
 
 use super::Followed;
 use super::follow::{PAUSE_MAX, PAUSE_MIN, told};

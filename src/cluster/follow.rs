@@ -87,13 +87,13 @@ struct Pauses {
 }
 
 impl Pauses {
-    /// Returns the pause after an attempt. `since_list` is the time from its list to its end; `None` if the list
-    /// failed. `has_delivered` is whether a watch delivered a change.
+    /// Returns the pause after an attempt. `since_list` is the time from the attempt's list to the attempt's end;
+    /// `None` if the list failed. `has_delivered` is whether a watch delivered a change.
     ///
-    /// Three things reset the pause: a change, a watch of [`PAUSE_MAX`], and a list after a failed list. After a
-    /// restart, kube-apiserver may refuse the first watch, or report its `resourceVersion` as expired. The next list
-    /// must then come soon, since this server does not see new namespaces meanwhile. A list after a successful list
-    /// does not reset the pause. Otherwise a server that may list but not watch would send a list about every
+    /// Three things reset the pause: a change, [`PAUSE_MAX`] or more since the list, and a list after a failed list.
+    /// After a restart, kube-apiserver may refuse the first watch, or report its `resourceVersion` as expired. The next
+    /// list must then come soon, since this server does not see new namespaces meanwhile. A list after a successful
+    /// list does not reset the pause. Otherwise a server that may list but not watch would send a list about every
     /// [`PAUSE_MIN`].
     fn after(&mut self, since_list: Option<Duration>, has_delivered: bool) -> Duration {
         let had_listed = std::mem::replace(&mut self.has_listed, since_list.is_some());

@@ -88,8 +88,8 @@ impl Template {
 
     /// Compares `body` with the encoding of the Lease that has the three values in `values`. If both are equal except
     /// for `renewTime`, returns the `renewTime` in `body`. This time must have the form that the server encodes, and
-    /// may equal the time in `values`. Returns `None` too if `is_renewable` returns false. It returns whether the Lease
-    /// is valid whatever its `renewTime`, and is called at most once for each template.
+    /// may equal the time in `values`. Returns `None` too if `is_renewable` returns false. `is_renewable` returns
+    /// whether the Lease is valid whatever its `renewTime`. It is called at most once for each template.
     #[inline]
     #[must_use]
     pub fn match_body(&self, values: &Values, body: &[u8], is_renewable: impl FnOnce() -> bool) -> Option<MicroTime> {
@@ -105,8 +105,8 @@ impl Template {
         is_renewable.then_some(renew_time)
     }
 
-    /// Loads the template into the CPU caches before it is needed: reads a byte of each cache line, up to the usual
-    /// length of a Lease. Returns the sum of these bytes, so that the compiler does not remove the reads.
+    /// Loads the template into the processor's caches before it is needed: reads a byte of each cache line, up to the
+    /// usual length of a Lease. Returns the sum of these bytes, so that the compiler does not remove the reads.
     #[inline]
     #[must_use]
     pub fn touch(&self) -> usize {

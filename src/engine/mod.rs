@@ -54,8 +54,8 @@ pub enum Write {
         /// Index of the first chunk that stays.
         below: u32,
     },
-    /// Replaces the manifest. The journal puts the unchanged manifest to test whether a full store has space again. So
-    /// after a refused entry, this commit must fail while the store has no space for a small entry.
+    /// Replaces the manifest. The journal also writes the unchanged manifest, to test whether a full store has space
+    /// again. So after a refused entry, this write must fail while the store has no space for a small entry.
     PutManifest(Vec<u8>),
 }
 

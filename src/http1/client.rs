@@ -312,7 +312,8 @@ mod tests {
     type Seen = (u16, bool, Vec<u8>);
 
     /// Reads all responses of `source`. The bytes arrive in parts that end at `cuts`. `pieces` selects
-    /// [`ResponseParser::poll_piece`]. `heads` is whether each response answers a HEAD request.
+    /// [`ResponseParser::poll_piece`]. `heads` shows for each response whether its request was HEAD. A missing element
+    /// counts as false.
     fn read_cut(source: &[u8], cuts: &[usize], heads: &[bool], pieces: bool) -> Result<Vec<Seen>, ResponseError> {
         let mut parser = ResponseParser::new(100_000);
         let (mut buf, mut seen, mut start) = (Vec::new(), Vec::<Seen>::new(), 0);

@@ -41,8 +41,8 @@ const LINKS_MAX: usize = 1024;
 pub(super) enum Order {
     /// The entry directly follows the last entry of its writer.
     Next,
-    /// An entry that was applied before. A late copy of its write has put it into the store again. The entry is
-    /// skipped. Every entry of a writer that is no longer remembered also has this class, since it may be such a copy.
+    /// An entry that was applied before. A late copy of its write has put the entry into the store again. The entry is
+    /// skipped. Every entry of a forgotten writer has this class too, since the entry may be a late copy.
     Duplicate,
     /// An earlier entry of the writer is missing.
     Gap {

@@ -119,10 +119,10 @@ impl Batches {
     }
 
     /// Changes this writer's name if `applied` remembers a writer of the same name, or if a batch under this name has
-    /// failed. The next batch has sequence 1. Under a name that `applied` remembers, an entry of sequence 1 was applied
-    /// before. So every process would skip the batch as a duplicate.
+    /// failed. The next batch has sequence 1. If `applied` remembers the name, an entry with this name and sequence 1
+    /// was applied before. Without another name, every process would skip the next batch as a duplicate.
     pub(super) fn rename(&mut self, applied: &Applied) {
-        assert!(self.sent.is_none(), "a batch bears the name of its writer");
+        assert!(self.sent.is_none(), "a writer changes its name while a batch is sent");
         self.sequence = 0;
         while applied.writers.contains(self.writer) || self.failed_writer == Some(self.writer) {
             self.writer = self.writer.wrapping_add(1);
@@ -284,8 +284,8 @@ impl Batches {
     }
 
     /// Applies up to `changes_max` changes of the durable batch. Returns the number of handled changes. Updates
-    /// `numbers`, which maps the number of a Lease (the version of its creation) to the Lease's slot in the table. It
-    /// exists only for a store with several writers.
+    /// `numbers`, which maps the number of a Lease (the version of its creation) to the Lease's slot in the table.
+    /// `numbers` is `None` in a store with one writer.
     pub(super) fn apply_batch(
         &mut self,
         table: &mut Table,

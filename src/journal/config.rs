@@ -46,7 +46,8 @@ pub struct Limits {
     /// `journal_bytes_max`.
     pub snapshot_bytes_min: u64,
     /// Size of all entries above which the entries before the newest snapshot are deleted, in bytes. They are deleted
-    /// even if watches could still resume from their changes. After a restart, no watch can resume from these changes.
+    /// even if the event log in memory still has their changes. Watches can resume from these changes until a restart,
+    /// but not afterwards.
     pub journal_bytes_max: u64,
     /// Maximum size of the store's pages in use, in bytes; `None` for [`QUOTA_SHARE`] percent of the store's quota.
     /// Above the maximum, the server refuses to create Leases.
@@ -54,7 +55,7 @@ pub struct Limits {
     /// Approximate maximum number of entries that one commit deletes.
     pub truncated_entries_max: u64,
     /// Maximum number of chunks that one commit deletes. If the number of a snapshot's chunks is unknown, one commit
-    /// deletes all of them. It is unknown for a snapshot that another process has begun.
+    /// deletes all of them. The number is known for a snapshot that this journal has begun, and for a replaced base.
     pub dropped_chunks_max: u32,
     /// Minimum pause between two pieces of a snapshot, in ms.
     pub piece_pause_ms_min: u64,

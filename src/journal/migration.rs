@@ -1,7 +1,7 @@
 //! Copies the Leases of one store to a new store while no server uses either store.
 //!
 //! A store on disk is locked, so no server can use it meanwhile. A store in etcd has no lock. So the migration waits
-//! until every live replica would have renewed its identity Lease (the Lease that shows that the replica is live). It
+//! until every live replica must have renewed its identity Lease, which shows that the replica is live. The migration
 //! fails if the journal then has a new entry.
 //!
 //! The new store begins with a snapshot of the Leases at the last version of the old store. Versions continue from this

@@ -392,8 +392,8 @@ impl Journal {
             Event::Overtaken => {
                 self.under_way = None;
                 // This commit had a manifest, but another writer has replaced the stored manifest first. If the store
-                // had no space, the commit may have been a test whether it has space again ([`Upkeep::probe`]). Until
-                // the port delivers the other writer's manifest, every further test fails in the same way. So the
+                // had no space, the commit may have been a test whether the store has space again ([`Upkeep::probe`]).
+                // Until the port delivers the other writer's manifest, every further test fails in the same way. So the
                 // journal pauses before the next test.
                 let pause_until_ms = now_ms.saturating_add(self.config.limits.no_space_ms);
                 self.no_space_until_ms = self.no_space_until_ms.map(|_| pause_until_ms);
@@ -450,7 +450,8 @@ impl Journal {
         self.config.limits.store_bytes_max.or_else(|| self.store_size?.quota_bytes.map(share))
     }
 
-    /// Whether the store has space for more Leases. Without space, the server refuses only to create Leases.
+    /// Whether the store is within its size limit. Above the limit, the server refuses creations of Leases, but no
+    /// other writes.
     #[must_use]
     pub fn takes_creations(&self) -> bool {
         let Some((size, max)) = self.store_size.zip(self.store_bytes_max()) else { return true };
@@ -482,7 +483,7 @@ impl Journal {
     }
 
     /// Whether [`Journal::advance`] or [`Journal::end_turn`] has work to do now. Otherwise they have work only after
-    /// the next event of the worker, which reads and writes the store.
+    /// the next event of the worker, or at the time [`Journal::due_ms`].
     #[must_use]
     pub fn has_work(&self) -> bool {
         match &self.phase {
@@ -614,10 +615,10 @@ impl Journal {
         self.batches.reserved(namespace)
     }
 
-    /// Ends a turn of the event loop. If a barrier was asked for, asks the store for its last entry, unless such a
-    /// query is running. If the worker has no commit, sends it a batch of the waiting changes and at most one task of
-    /// upkeep. A task is a piece of a snapshot, a new manifest, or a deletion of unneeded values. The batch may be held
-    /// back until it has more changes.
+    /// Ends a turn of the event loop. If a barrier was asked for, starts a query of the store for its last entry,
+    /// unless a query is running. If the worker has no commit, sends it a batch of the waiting changes and at most one
+    /// task of upkeep. A task is a piece of a snapshot, a new manifest, or a deletion of unneeded values. The batch may
+    /// be held back until it has more changes.
     pub fn end_turn(&mut self, table: &Table, now_ms: u64) {
         self.now_ms = now_ms;
         if self.config.is_shared && matches!(self.phase, Phase::Ready(_)) {

@@ -14,7 +14,8 @@ use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 use std::collections::BTreeMap;
 
-/// Number of Leases examined in one step. A step takes some tenths of a millisecond if no Lease is in the CPU caches.
+/// Number of Leases examined in one step. A step takes some tenths of a millisecond if no Lease is in the processor's
+/// caches.
 const KEYS_PER_STEP: usize = 2048;
 
 /// Interval between two steps of a count, in ms. The count of a million Leases takes five seconds, and a fiftieth of

@@ -106,8 +106,8 @@ pub struct TurnEnd {
     /// Number of long responses in progress: long lists, collection deletions, and watches that still send initial
     /// events.
     pub long_responses: usize,
-    /// Number of long responses that the server has ended since the start, because the peer did not read them and
-    /// another user needed their places among the long responses.
+    /// Number of long responses that the server has ended since the start, because the peer did not read them. Each
+    /// time, another user needed the permit of the response.
     pub long_responses_revoked: u64,
     /// Bytes of output that wait for a flow-control window or a socket, on all connections.
     pub queued_bytes: usize,
@@ -186,7 +186,8 @@ impl Metrics {
         self.requests.count_end(kind, version, waited_ms);
     }
 
-    /// Counts a reload of the store after this replica lost track of it. The counters of the journal `replaced` go on.
+    /// Counts a reload of the store after this replica lost track of the store. The new journal counts from 0, so the
+    /// metrics add the counts of the former journal `replaced`.
     pub fn count_reload(&mut self, replaced: &Journal) {
         self.journal.count_reload(replaced);
     }

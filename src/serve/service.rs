@@ -154,16 +154,16 @@ impl Service {
         Ok(has_loaded)
     }
 
-    /// Ends the turn of the journal. The journal then gives the changes of this turn to its thread. It keeps them back
-    /// while the thread still writes the previous batch, or to wait for more changes.
+    /// Ends the turn of the journal. The journal gives the changes of this turn to its thread, or keeps them back. It
+    /// keeps them back while the thread still writes the previous batch, or to wait for more changes.
     pub fn send_changes(&mut self, now: Now) {
         if let Some(journal) = self.api.storage.journal_mut() {
             journal.end_turn(&self.table, now.ms);
         }
     }
 
-    /// Reads the phase of the hand-over (the move of Leases from or to kube-apiserver's own storage), and performs this
-    /// replica's step of the hand-over. Passes connections with runnable requests to `wake`.
+    /// Continues this replica's work for the current phase of the hand-over, which is the move of Leases from or to
+    /// kube-apiserver's own storage. Passes connections with runnable requests to `wake`.
     pub fn hand_over(&mut self, now: Now, mut wake: impl FnMut(Token)) {
         let held_writes = self.api.handover.holds_writes();
         if self.api.hand_over(&mut self.table, now) {

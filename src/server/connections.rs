@@ -36,10 +36,9 @@ pub(super) struct ConnEntry {
     pub(super) armed_ms: u64,
     /// Place in the queues of the event loop.
     pub(super) place: Place,
-    /// Whether the connection is slow. When it last sent requests, these alone took a turn's whole time for requests.
-    /// Or an anonymous peer sent many bytes on it without a request.
-    /// [`Pace::take_slow`](crate::schedule::Pace::take_slow) finds this out. A front proxy's connection never counts as
-    /// slow.
+    /// Whether the connection is slow, by the last result of [`Pace::take_slow`](crate::schedule::Pace::take_slow). The
+    /// last requests of a slow connection alone took all the time that a turn may spend on requests. Or an anonymous
+    /// peer sent many bytes without a request. A front proxy's connection never counts as slow.
     pub(super) is_slow: bool,
     /// Bytes waiting to be sent on this connection, when last counted.
     queued_bytes: usize,
@@ -94,7 +93,7 @@ impl Connections {
         self.first_expiry = self.first_expiry.into_iter().chain(until).min();
     }
 
-    /// Returns the time by the monotonic clock at which the certificate of a peer may next expire, in ms. Returns
+    /// Returns the time at which the certificate of a peer may next expire, in ms of the monotonic clock. Returns
     /// `None` if no expiry is noted.
     pub(super) fn expiry_ms(&self, now: Now) -> Option<u64> {
         let left_seconds = self.first_expiry?.0.saturating_sub(now.wall.0).max(0).unsigned_abs();

@@ -42,7 +42,7 @@ impl Server {
                 Some(Fill::Ended(why)) => {
                     tracing::debug!(?why, "watch ended");
                     self.service.api.metrics.count_watch_end(why);
-                    // The connection goes on: later requests on it, or its close, have waited for the end of the watch.
+                    // Later requests on the connection, or its close, have waited for the end of the watch.
                     self.queues.enqueue(&mut entry.place);
                 }
             }

@@ -325,8 +325,8 @@ impl Server {
             self.endpoints.set(endpoints);
         }
         self.service.hand_over(now, |token| enqueue(&mut self.conns, &mut self.queues, token));
-        // The journal's thread gets the turn's changes before the responses are sent. So this thread sends while the
-        // other one writes.
+        // The journal's thread gets the turn's changes before the responses are sent. So the journal's thread writes
+        // while this thread sends the responses.
         self.service.send_changes(now);
         self.fan_out(now);
         self.flush_connections(now);

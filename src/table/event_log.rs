@@ -16,8 +16,8 @@ pub struct Event {
     /// Whether the change deleted the Lease.
     pub deleted: bool,
     /// Estimate of the memory that the event holds, in bytes. The estimate includes the state before the change, unless
-    /// the change is a renewal. The states before and after a renewal share their memory, which the table holds or a
-    /// later event counts.
+    /// the change is a renewal. The states before and after a renewal share their memory. The table uses this memory
+    /// too, or a later event counts it.
     bytes: u32,
 }
 
@@ -93,7 +93,7 @@ impl EventLog {
 
     /// Sets the version of the table at which an empty log begins.
     pub(super) fn start_at(&mut self, version: ResourceVersion) {
-        assert!(self.events.is_empty(), "a log with events has its versions");
+        assert!(self.events.is_empty(), "a log with events already has versions");
         (self.floor, self.delivered) = (version, version);
     }
 

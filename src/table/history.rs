@@ -5,8 +5,8 @@
 //! Each snapshot has a hold: a version and a range of keys. A hold needs a lost state if the state has one of the
 //! hold's keys and existed at the hold's version. A lost state is charged to the newest hold that needs it. No other
 //! hold records the state, so the cost of a change does not depend on the number of running lists. When this hold ends,
-//! the state is charged to the next older hold that needs it. If no hold needs it, the state is freed. This happens in
-//! steps, like all freeing after a list ([`discard`](crate::table::discard)).
+//! the state is charged to the next older hold that needs it. If no hold needs it, the state is freed. The states of an
+//! ended hold are re-examined in steps, like all freeing after a list ([`discard`](crate::table::discard)).
 //!
 //! ```text
 //!   versions        1    2    3    4    5    6    7

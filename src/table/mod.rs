@@ -170,8 +170,8 @@ impl Table {
     }
 
     /// Re-examines the long Leases (above [`METERED_BYTES_MIN`] bytes of memory) that the table has replaced or
-    /// deleted, while running lists may still hold too many bytes of them. A Lease that is no longer in memory no
-    /// longer counts. Also stops when [`OUTLIVED_SWEPT_AT_ONCE`] of these Leases in a row are all still in memory.
+    /// deleted. A Lease that is no longer in memory no longer counts. Stops when running lists no longer hold too many
+    /// bytes of these Leases. Also stops if the next [`OUTLIVED_SWEPT_AT_ONCE`] Leases are all still in memory.
     pub fn sweep_outlived(&mut self) {
         while self.has_too_much_outlived() && self.outlived.sweep(OUTLIVED_SWEPT_AT_ONCE) {}
     }
@@ -248,7 +248,7 @@ impl Table {
     /// # Panics
     /// If the table holds a Lease, or if its log holds an event.
     pub fn start_at(&mut self, version: ResourceVersion) {
-        assert!(self.is_empty(), "a table with Leases has its version");
+        assert!(self.is_empty(), "a table with Leases already has a version");
         self.log.start_at(version);
     }
 

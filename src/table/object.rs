@@ -229,8 +229,8 @@ impl Object {
         selector.is_everything() || selector.matches(self.metadata())
     }
 
-    /// Returns the version of this state in kube-apiserver's built-in storage. Returns `None` unless the state was
-    /// copied from built-in storage and the Lease has not been written afterwards.
+    /// Returns the version of this state in kube-apiserver's built-in storage, if the state was copied from there.
+    /// Returns `None` for any other state, such as the state after a write at this server.
     #[must_use]
     pub fn built_in_version(&self) -> Option<u64> {
         self.built_in_version_text().parse().ok()

@@ -112,8 +112,9 @@ impl Authorities {
     /// Verifies a client's certificate at the time `now`, and returns the last second at which its CA is valid.
     ///
     /// # Errors
-    /// rustls's error. `UnknownIssuer` means that no valid CA has issued the certificate, or that the peer sent more
-    /// than [`INTERMEDIATES_MAX`] further certificates, or more than [`CHAIN_BYTES_MAX`] bytes of certificates.
+    /// rustls's error. `UnknownIssuer` means that no valid CA has issued the certificate, or that the peer sent too
+    /// much: more than [`INTERMEDIATES_MAX`] further certificates, or more than [`CHAIN_BYTES_MAX`] bytes of
+    /// certificates.
     pub(super) fn verify(
         &self,
         own: &CertificateDer<'_>,

@@ -87,7 +87,7 @@ pub(super) fn rustls_config(serving: Arc<CertifiedKey>, trust: Arc<Trust>) -> Se
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(serving)));
     config.alpn_protocols = [ALPN_HTTP_2, ALPN_HTTP_1_1].map(<[u8]>::to_vec).into();
     // No client can resume a TLS session. A resumed session keeps the client certificate of its first handshake, even
-    // after the client has renewed this certificate, and rustls does not check whether the certificate has expired.
+    // after the client has renewed this certificate. And rustls does not check whether that certificate has expired.
     // Clients of client-go lose nothing by full handshakes: client-go never resumes a session.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

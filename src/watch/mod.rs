@@ -267,8 +267,8 @@ impl<O: Copy> Watchers<O> {
     /// something to send. Must be called at the end of each turn of the event loop.
     ///
     /// Stops after the change with which the call has found `marks_max` watchers. A watcher that three changes concern
-    /// counts three times. The next call continues with the next change. But while more than one
-    /// [`UNDELIVERED_SHARE`]th of the log is unread, the call goes on: otherwise the log could drop a change that
+    /// counts three times. The next call continues with the next change. But while more than one in
+    /// [`UNDELIVERED_SHARE`] events of the log is unread, the call goes on: otherwise the log could drop a change that
     /// `notify` has not read.
     pub fn notify(&mut self, table: &Table, marks_max: usize) {
         let head = table.version();
@@ -478,8 +478,8 @@ pub enum StopKind {
     Resumes,
 }
 
-/// Part of the limit for the number of timers. The limit is this number and four timers for each watcher. The timers of
-/// a removed watcher stay in the heap until they are due. Above the limit, they are removed at once.
+/// Number of timers that the heap may have in addition to four for each watcher. The timers of a removed watcher stay
+/// in the heap until they are due. If the heap has more timers, those of all removed watchers are removed at once.
 const KEYS_SWEPT_MIN: usize = 1024;
 
 /// Returns the error of a watch that ends, or does not begin, because the server stops.

@@ -249,8 +249,8 @@ fn a_burst_of_changes_marks_a_bounded_number_of_watchers_in_a_turn() {
     }
     assert_eq!(events, [300, 300, 300, 100]);
 
-    // 200 unread changes are more than one `UNDELIVERED_SHARE`th of the log. So `notify` exceeds the 250 marks, until
-    // no more than this share is unread.
+    // 200 unread changes are more than one in `UNDELIVERED_SHARE` events of the log. So `notify` exceeds the 250 marks,
+    // until no more than this share is unread.
     (0..200).for_each(|_| write(&mut world, "flood"));
     world.watchers.notify(&world.table, 250);
     let backlog = world.table.version().0 - world.watchers.notified.0;

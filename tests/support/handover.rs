@@ -126,15 +126,15 @@ impl Rig {
         self.ask_etcd("kv/deleterange", &json!({"key": key}));
     }
 
-    /// Replaces the APIService of the group. With `is_ours` it names this server's Service, so kube-apiserver forwards
+    /// Replaces the APIService of Leases. With `is_ours` it names this server's Service, so kube-apiserver forwards
     /// requests for Leases to this server. Otherwise kube-apiserver serves Leases from built-in storage.
     pub(crate) fn register(&self, is_ours: bool) {
         let service = if is_ours { json!({"name": "coordination-apiserver"}) } else { Value::Null };
         self.put_api_service("first", &service);
     }
 
-    /// Replaces the APIService of the group by one with another UID, as if somebody had deleted it and created it
-    /// again. The new one names this server's Service.
+    /// Replaces the APIService of Leases by one with another UID, as if somebody had deleted it and created it again.
+    /// The new APIService names this server's Service.
     pub(crate) fn recreate_api_service(&self, uid: &str) {
         self.put_api_service(uid, &json!({"name": "coordination-apiserver"}));
     }

@@ -144,7 +144,7 @@ pub(crate) struct Checker {
     /// without 410.
     window: usize,
     boundary: u64,
-    /// Latest send time of the writes that were checked so far, with the version of that write.
+    /// Latest send time of a checked write, in nanoseconds since the start of the run, and the version of this write.
     latest: (Nanos, u64),
     log_line: String,
     pub(crate) violations: Violations,

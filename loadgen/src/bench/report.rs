@@ -126,9 +126,9 @@ impl Outcome for Report {
             if number > 0 {
                 let rate = per(count(number), seconds).unwrap_or_default();
                 _ = write!(out, "{name}: {number}, {rate:.0} per second");
-                // There may be no latencies although requests were answered or events arrived: the count is of requests
-                // answered in the measured time, but the latencies are only of requests due in it. And only some
-                // watchers measure the latency of their events.
+                // There may be no latencies although requests were answered or events arrived. The number counts
+                // requests that were answered in the measured time. Latencies are those of requests that were due in
+                // this time. And only some watchers measure the latency of their events.
                 if !latencies.is_empty() {
                     let [p50, _, p99, p999, max] = latencies.ms();
                     _ = write!(out, "; ms: p50 {p50:.3}, p99 {p99:.3}, p99.9 {p999:.3}, max {max:.3}");
@@ -159,7 +159,7 @@ impl Outcome for Report {
         if let Some(ms) = recorder.late_ms_p99() {
             _ = writeln!(
                 out,
-                "generator: 99 % of the requests that found room sent within {ms:.2} ms after they were due"
+                "generator: 99 % of the requests that found room were sent within {ms:.2} ms after they were due"
             );
         }
         if let Some(words) = recorder.crowded_words() {

@@ -1,7 +1,7 @@
 //! `perf-instructions SCENARIO OPERATIONS` runs a scenario with this number of operations. `perf/instructions/check`
-//! runs it twice under valgrind, the second time with twice the number. The difference of the two counts is the cost of
-//! the operations alone, without the scenario's preparation. Without arguments the program prints the names of the
-//! scenarios.
+//! runs each scenario twice under valgrind, the second time with twice as many operations. The difference of the two
+//! counts is the cost of the operations alone, without the scenario's preparation. Without arguments the program prints
+//! the names of the scenarios.
 
 use perf_instructions::scenario::SCENARIOS;
 use std::io::Write;

@@ -96,7 +96,7 @@ fn check_list(timeline: &Timeline, list: &List, complaints: &mut Vec<String>) {
         let name = named(key);
         match (last, item) {
             (Some(last), Some(item)) if last.is_deleted || last.version != item.version => complaints.push(format!(
-                "the list at {version} has {name} at {}, and its version is {}",
+                "the list at {version} has {name} at {}, but the Lease last changed at {}",
                 item.version, last.version
             )),
             (Some(last), None) if !last.is_deleted && timeline.is_covered(last.version, version) => {

@@ -114,7 +114,7 @@ fn check_order(timeline: &Timeline, complaints: &mut Vec<String>) {
     }
 }
 
-/// Time after the disk has space again in which writes may still be refused as full, in microseconds. After a commit
+/// Time for which writes may still be refused as full after the disk has space again, in microseconds. After a commit
 /// that found the disk full, the journal refuses all writes for a while.
 const FULL_FELT_US: u64 = 5_000_000;
 

@@ -111,8 +111,8 @@ impl Http {
     /// Starts a watch. If the status of the response is 200, [`Http::line`] returns the events.
     ///
     /// # Errors
-    /// [`Lost`], if the connection ends or the time is over before the head of the response, or the body of a refusal,
-    /// has arrived.
+    /// [`Lost`], if the connection ends or the time is over before the head of the response has arrived. For a refusal,
+    /// the body must have arrived too.
     pub async fn watch(&mut self, context: &Context, target: &str, within_us: u64) -> Result<Response, Lost> {
         let end_us = context.now_us() + within_us;
         let request = Request { method: "GET", target, content_type: "", body: "" };

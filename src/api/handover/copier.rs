@@ -141,7 +141,7 @@ impl Copier {
                 BuiltInChange::Failed(why) => {
                     self.errors += 1;
                     tracing::warn!(why, "cannot follow the built-in Leases");
-                    // A message that says why a Lease cannot be imported stays.
+                    // The message `why` does not replace the reason why a Lease cannot be imported.
                     if self.imports.refusal().is_none() {
                         say(table, storage, None, &why, now);
                     }

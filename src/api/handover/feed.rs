@@ -29,9 +29,9 @@ const UNCHANGED_PER_CALL: usize = 2_000;
 /// Maximum number of changes that one call of [`Feed::take_in`] reads from the event log. More would delay requests.
 /// After a write to built-in storage that took seconds, the log may have many more.
 const CHANGES_PER_CALL: usize = 5_000;
-/// A feed is full if the number of its queued Leases exceeds the number of Leases in the table plus this number. More
-/// than this number of the queued Leases are then no longer in the table. The queue needs a limit, since clients may
-/// create and delete any number of Leases while writes to built-in storage fail.
+/// Number by which the queued Leases may exceed the Leases in the table. Above this number, the feed is full. More than
+/// this number of the queued Leases are then no longer in the table. The queue needs a limit: while writes to built-in
+/// storage fail, clients may create and delete any number of Leases.
 const DELETED_MAX: usize = 20_000;
 
 /// The Leases whose newest change may not be in built-in storage yet.
@@ -42,8 +42,8 @@ pub(super) struct Feed {
     cursor: Option<ResourceVersion>,
     /// Whether the last call of [`Feed::take_in`] left changes for the next call.
     is_behind: bool,
-    /// Key of the first Lease that [`Feed::take_in`] has yet to queue in its pass over all Leases, changed or not;
-    /// `None` if no pass is in progress.
+    /// Key from which [`Feed::take_in`] continues its pass over all Leases, changed or not; `None` if no pass is in
+    /// progress.
     unqueued: Option<String>,
     /// Time at which each Lease is due to be written to built-in storage, in ms. The map is ordered, since a hash table
     /// of all Leases would delay all requests when it grows.

@@ -26,8 +26,8 @@ const REPORT_MS: u64 = 250;
 pub(super) struct Imports {
     /// Leases that wait for their import. Each has the state that was read last.
     incoming: ReadLeases,
-    /// Key from which the table's Leases have yet to be compared with the last complete read. A Lease that the read
-    /// lacks is deleted from the table. `None` if no Lease has yet to be compared.
+    /// Key from which [`Imports::take_in`] continues to compare the table with the last complete read (a read of all
+    /// built-in Leases); `None` if no comparison is in progress. A Lease that the read lacks is deleted from the table.
     unmatched: Option<String>,
     /// Leases whose imported changes are in flight in the journal: key, imported state, and ticket of the change.
     submitted: Vec<(String, Option<StoredLease>, Ticket)>,
@@ -159,8 +159,8 @@ impl Imports {
                 break;
             }
             let Some((key, read)) = self.next(table) else { break };
-            // Another client may now hold a Lease that cannot be imported. So the Lease's older state is deleted from
-            // the table, unless `keeps_older`: clients could still renew that state.
+            // Another client may now hold a Lease that cannot be imported. But clients here could still renew the
+            // Lease's older state. So this state is deleted from the table, unless `keeps_older`.
             let is_refused = self.refused.get(&key).is_some_and(|(refused, _)| *refused == read);
             let change = match change_of(&key, read.as_ref().filter(|_| !is_refused), table, decoder) {
                 Ok(_) if is_refused && self.keeps_older => None,

@@ -15,7 +15,8 @@
 //! One replica copies Leases in rounds ([`worker`]). In a round, that replica reads built-in storage and imports the
 //! changes into the table. Then it writes this server's renewals to built-in storage, and publishes the number of the
 //! round in a Lease. The next round begins once that Lease is in the table. When a request arrives at any replica, one
-//! round may be in progress. So the second round to complete after that moment certainly began after it.
+//! round may be in progress. So of the rounds that complete afterwards, the second one certainly began after the
+//! request arrived.
 //!
 //! During a rollback, no client may write to this server. So the copies of its Leases in built-in storage stay current.
 //!
@@ -101,8 +102,8 @@ enum Mode {
     /// Clients may read Leases and renew them. Other clients still write to built-in storage, which decides who holds a
     /// lock.
     Following,
-    /// Clients may read single Leases and renew Leases. Clients of built-in storage may only renew Leases too: an
-    /// admission policy of the command `takeover` refuses their other writes.
+    /// Clients may read single Leases and renew Leases. In built-in storage, too, the only writes of clients are
+    /// renewals: an admission policy of the command `takeover` refuses their other writes.
     Renewals,
     /// Clients may only read single Leases.
     Frozen,
@@ -214,7 +215,7 @@ impl Handover {
     ///
     /// # Errors
     /// 409 if a write in built-in storage has superseded the renewal. 504 in [`Mode::Frozen`], since this server then
-    /// does not know whether one has.
+    /// may not know of such a write.
     pub(super) fn check_renewed(&self, table: &Table, applied: &Object) -> Result<(), ApiError> {
         if !self.may_acknowledge(applied) {
             return Err(ApiError::Timeout);

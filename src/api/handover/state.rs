@@ -30,8 +30,8 @@ pub(super) struct HandoverState {
     pub(super) step: Option<Step>,
     /// UID of the APIService with which a replica has served the Leases; `None` until a replica has recorded the UID.
     pub(super) api_service: Option<String>,
-    /// `renewTime` of the Lease of the hand-over: the time at which a command or a replica last wrote that Lease, in
-    /// seconds since the epoch.
+    /// `renewTime` of the Lease of the hand-over, in seconds since the epoch: the time at which a command last
+    /// requested a phase, or a replica last wrote a step or a message.
     pub(super) since: Option<i64>,
     /// Progress of the rounds. It is read only in the mode [`Mode::Following`], and is zero in any other mode.
     pub(super) progress: Progress,

@@ -19,8 +19,9 @@
 //! overwrite a new holder that is read, but not yet in the table.
 //!
 //! In the phase `serve`, and when a command requests `import` again, rounds continue until all replicas confirm the
-//! phase. A dead replica confirms no phase until its identity Lease has expired. Without these rounds, clients that
-//! renew Leases would wait until then. For the same reason, rounds continue while some Lease cannot be imported.
+//! phase. A dead replica confirms no phase, but counts as live until its identity Lease expires. Without these rounds,
+//! clients that renew Leases would wait until then. For the same reason, rounds continue while some Lease cannot be
+//! imported.
 //!
 //! The APIService is local if it names no Service, so that kube-apiserver serves the built-in Leases itself. Each check
 //! also finds out whether somebody has deleted the APIService and created it again: the new one has another UID. When
@@ -49,11 +50,11 @@ use crate::table::object::Key;
 use crate::table::snapshot::Stepped;
 
 /// Pause between two reads of built-in storage, in ms. `READ_MS` applies while the command `takeover` or `rollback`
-/// probably runs, and `READ_LATER_MS` applies once [`SWITCH_SECONDS`] have passed since the last write of the
+/// probably runs, and `READ_LATER_MS` applies once [`SWITCH_SECONDS`] have passed since the `renewTime` of the
 /// hand-over's Lease.
 const READ_MS: u64 = 50;
 const READ_LATER_MS: u64 = 250;
-/// Time after the last write of the hand-over's Lease during which a command probably still runs, in seconds.
+/// Time after the `renewTime` of the hand-over's Lease during which a command probably still runs, in seconds.
 const SWITCH_SECONDS: i64 = 60;
 /// Pause after a failed command to the thread of built-in storage, before the next attempt, in ms.
 const RETRY_MS: u64 = 1_000;
@@ -81,7 +82,8 @@ pub(super) struct Worker {
     /// The command that the thread of built-in storage carries out now; `None` if the thread is idle.
     under_way: Option<UnderWay>,
     /// Whether the next read must return all Leases of built-in storage (a complete read), and not only the changes
-    /// since the last read. A read in the phase `freeze` ignores this, and leaves it for the next phase.
+    /// since the last read. In the phase `freeze`, no read is complete, and the field keeps its value for the next
+    /// phase.
     reads_all: bool,
     imports: Imports,
     /// Leases of the last complete read that the worker has yet to compare with the table, while this server serves.
@@ -102,8 +104,8 @@ pub(super) struct Worker {
     feed_ms: u64,
     /// Time before which the feed writes nothing, in ms: some time after a failed command.
     feed_retry_ms: u64,
-    /// Whether the last command was a write of the feed, and the feed has skipped no write since. If so, a due stage
-    /// sends its command before the next write of the feed.
+    /// Whether the feed sent the last command and has skipped no turn since. If so, the feed skips the next turn in
+    /// which a stage is due, for the command of the stage.
     has_fed: bool,
     /// Time, by the monotonic clock, by which every watch from before the takeover has ended, in ms; 0 if this worker
     /// has seen no takeover.
@@ -431,7 +433,8 @@ impl Worker {
                 }
                 // The commands `takeover` and `rollback` do not wait for a check of the APIService, so they need no
                 // message. A message would also renew the Lease of the hand-over. The worker would then feed renewals
-                // again, as after a takeover. A message that says why a Lease cannot be imported stays.
+                // again, as after a takeover. The message `why` does not replace the reason why a Lease cannot be
+                // imported.
                 if purpose != Purpose::Look && self.imports.refusal().is_none() {
                     say(table, storage, None, &why, now);
                 }
@@ -633,8 +636,8 @@ fn may_only_renew(state: &HandoverState) -> bool {
     state.mode() == Mode::Following
 }
 
-/// Whether the worker imports the Leases that it reads. It does not while this server has the newer Leases. After the
-/// step `not-ours`, it reads none. In the phases `copy` and `hold`, it does not work.
+/// Whether the worker imports the Leases that it reads. While this server has the newer Leases, the worker imports
+/// none. After the step `not-ours`, the worker reads none. In the phases `copy` and `hold`, the worker does not work.
 fn takes_in(state: &HandoverState) -> bool {
     match state.phase {
         Some(Phase::Import) => true,

@@ -2,8 +2,8 @@
 //! another `renewTime`. The fast path decodes and validates only the `renewTime`. The Lease was valid with its old
 //! `renewTime`, so it is valid with the new one.
 //!
-//! Invariant: for each request, the fast path either has the same effect as [`Api::decide_update`], byte for byte, or
-//! returns `None`. A test in this module compares both paths.
+//! Invariant: for each request, the fast path returns `None`, or has the same effect as the rest of
+//! [`Api::decide_update`], byte for byte. A test in this module compares both paths.
 
 use super::answer::Answer;
 use super::{Api, Call, Verdict};

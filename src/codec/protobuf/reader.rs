@@ -1,6 +1,6 @@
 //! Reads protobuf messages like Go's generated code. The reader accepts and refuses the same messages as Go, with the
-//! same errors, except for two kinds of messages. It refuses invalid UTF-8 in an object, and a string in a map entry
-//! that extends beyond the entry.
+//! same errors, except for two kinds of messages. Only this reader refuses invalid UTF-8 in an object. And only this
+//! reader refuses a map entry with a string that extends beyond the entry.
 //!
 //! The reader skips unknown fields without recursion, even groups. Of a repeated field, the last value counts. A
 //! repeated message is merged into the first one. Go does not validate strings, so Go's objects may contain invalid

@@ -30,8 +30,9 @@ impl Commit {
     /// the log's next generation, if this commit moves the log's entries to the database.
     pub(super) fn of(writes: &[Write], log_generation: Option<u64>, next: u64, marks: u64) -> Self {
         let appended = writes.iter().filter(|write| matches!(write, Write::Append(_))).count();
-        // The mark shows later whether the database contains the commit. A commit that only appends gets no mark, since
-        // its first entry shows the same. A mark would cost one more page write.
+        // The number `marks` in the database later shows whether the database contains the commit. A commit that only
+        // appends entries does not store `marks`, since the commit's first entry shows the same. To store `marks` would
+        // cost one more page write.
         let is_marked = log_generation.is_some() || appended < writes.len();
         let (next, marks) = (next + appended as u64, marks + u64::from(is_marked));
         Self { first: next - appended as u64, next, marks, is_marked, log_generation }
@@ -70,8 +71,8 @@ impl Commit {
         if self.is_marked {
             let mut meta = transaction.open_table(META)?;
             put(&mut meta, MARKS, self.marks)?;
-            // Without this number, the next position would be derived from the last entry. But a truncation can delete
-            // the last entry.
+            // Without this number, the next position would be derived from the last entry in the database. But a
+            // truncation can delete that entry.
             put(&mut meta, NEXT, self.next)?;
             if let Some(generation) = self.log_generation {
                 put(&mut meta, LOG_GENERATION, generation)?;

@@ -23,8 +23,8 @@ pub struct Salvage {
     pub entries: Vec<Entry>,
     /// Descriptions of the damage. Empty if the file is intact.
     ///
-    /// If the file is damaged, the other fields may hold outdated bytes, or bytes that were never written. The latter
-    /// are revealed by the journal's checksum in the bytes of each entry, chunk and manifest.
+    /// If the file is damaged, the other fields may hold outdated bytes, or bytes that were never written. The
+    /// journal's checksum in each entry, each chunk and the manifest reveals bytes that were never written.
     pub complaints: Vec<String>,
 }
 

@@ -78,8 +78,8 @@ pub enum Step<R> {
 pub enum Bytes {
     /// The bytes are consumed.
     Consume,
-    /// The bytes stay, since the request waits, for example until the server knows the request's namespace. It may then
-    /// be served again. [`RequestParser::consume_kept`] consumes them.
+    /// The bytes stay, since the request waits, for example until the server knows the request's namespace. The request
+    /// may then be served again. [`RequestParser::consume_kept`] consumes them.
     Keep,
 }
 

@@ -250,9 +250,9 @@ impl Connection {
     }
 }
 
-/// Minimum length, in octets, at which a DATA frame that a window has cut short allows the peer further WINDOW_UPDATE
-/// frames. Without this minimum, a peer could open its window octet by octet for ever, since each WINDOW_UPDATE would
-/// cause a DATA frame that allows the next one.
+/// Minimum length of a shortened DATA frame that allows the peer further WINDOW_UPDATE frames, in octets. A
+/// flow-control window has shortened such a frame. Without this minimum, a peer could open its window octet by octet
+/// for ever: each WINDOW_UPDATE would cause a DATA frame that allows the next one.
 const LARGE_DATA: usize = 1024;
 
 /// Number of entries that `refused` may contain beyond twice the number of open streams. Above this number, entries of

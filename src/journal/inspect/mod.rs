@@ -106,7 +106,7 @@ pub struct SnapshotSummary {
 #[derive(Debug)]
 pub struct Inspection<'e> {
     engine: &'e mut dyn Engine,
-    /// Whether the store has one or several writers, as [`judge`] needs it to find damage.
+    /// Whether the store has one or several writers. [`judge`] needs this value to find damage.
     expected: Expected,
     summary: Summary,
     known: Known,
