@@ -21,7 +21,8 @@ struct Shared {
 /// Makes tickets, and reuses the memory of old tickets.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
-    /// Tickets whose memory may be reused, oldest first.
+    /// Tickets whose memory is reused when nobody holds them any more. Roughly oldest first: if the first ticket is
+    /// still in use, it moves to the back.
     kept: VecDeque<Rc<Shared>>,
 }
 

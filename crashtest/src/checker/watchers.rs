@@ -1,5 +1,5 @@
 //! Checks of watchers: each watcher receives every state of its scope once and in order, across all restarts of the
-//! server.
+//! server. The watcher's list stands for the states before it; so does a new list after a 410.
 
 use super::states::State;
 use super::{Checker, Kind, Pending, explain};

@@ -302,7 +302,7 @@ mod tests {
     use crate::timestamp::Time;
     use std::collections::BTreeSet;
 
-    /// Returns a Lease as it was read, with its key.
+    /// Makes a Lease in the form in which the worker reads it from built-in storage. Returns the Lease with its key.
     fn read(namespace: &str, name: &str) -> (String, Option<StoredLease>) {
         as_read(&Lease::named(namespace, name))
     }
