@@ -31,7 +31,7 @@ pub struct RollbackArgs {
     pub cluster: SwitchArgs,
 
     /// File that takeover got with its flag --apiservice. Needed to cancel a takeover that has not replaced the
-    /// APIService.
+    /// APIService, and if the APIService is local and the admission policy of an earlier rollback is gone.
     #[arg(long, value_name = "FILE")]
     pub apiservice: Option<PathBuf>,
 }

@@ -84,8 +84,8 @@ pub struct Limits {
 /// Share of the store's quota above which the server refuses to create Leases, in percent.
 pub(super) const QUOTA_SHARE: u64 = 80;
 
-/// Pause after a piece of a snapshot, in multiples of the duration of the piece's commit. So a snapshot leaves most of
-/// the processor time to requests. If the processor or the store is busy, commits take longer, and so do the pauses.
+/// Pause after a piece of a snapshot, in multiples of the duration of the piece's commit. If the processor or the store
+/// is busy, commits take longer, and so do the pauses, up to `piece_pause_ms_max`.
 const PAUSE_FACTOR: u64 = 4;
 
 impl Config {

@@ -28,6 +28,9 @@ const (
 	// that ends later may be a late write, which the takeover loses (docs/known-problems.md, "Late writes that a
 	// takeover loses").
 	inFlightMax = 250 * time.Millisecond
+	// Maximum duration of the reads that note makes after a 409. A kubelet renews 10.4 s after its last sync at the
+	// latest. These reads prolong a sync, so the maximum must be less than the rest of the 12 s that settle waits.
+	conflictReadMax = time.Second
 	// Lower limit of the resourceVersions of our server. Those of built-in storage are smaller.
 	builtInVersionsEnd = 1 << 49
 )
@@ -108,7 +111,8 @@ func (c *conflicts) note(next http.RoundTripper, request *http.Request, response
 		return
 	}
 	at := time.Now().Format(time.TimeOnly)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(request.Context()), 2*time.Second)
+	// The client waits for these reads, so they also delay its next renewal.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(request.Context()), conflictReadMax)
 	defer cancel()
 	// The client has yet to read the body.
 	body, err := io.ReadAll(response.Body)
