@@ -52,6 +52,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) rate: Option<u32>,
 
+    /// Number of requests that are due at once, for --rate: the requests come in bursts of this size
+    #[arg(long, value_name = "COUNT", default_value = "1", requires = "rate")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) burst: u32,
+
     /// Time under load before the measurement (500ms, 20s, 2m)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) warm_up: Duration,

@@ -44,7 +44,7 @@ impl Feed {
     /// epoch.
     pub(super) fn new(args: &BenchArgs, epoch_us: u64) -> Self {
         Self {
-            pace: args.rate.map(Pace::new),
+            pace: args.rate.map(|rate| Pace::new(rate, args.burst)),
             requests: Requests::new(&args.namespace),
             epoch_us,
             is_starved: false,

@@ -3,15 +3,21 @@
 /// A fixed rate of requests, which are spread over all lanes in turn.
 #[derive(Debug)]
 pub(super) struct Pace {
+    /// Time between two bursts, in nanoseconds.
     interval_ns: f64,
+    /// Number of requests in a burst, which are all due at once.
+    burst: u32,
+    /// Number of requests of the present burst that are not sent yet.
+    left: u32,
     next_due: f64,
     next_lane: usize,
 }
 
 impl Pace {
-    /// Creates a pace of `rate` requests a second.
-    pub(super) fn new(rate: u32) -> Self {
-        Self { interval_ns: 1e9 / f64::from(rate), next_due: 0.0, next_lane: 0 }
+    /// Creates a pace of `rate` requests a second, in bursts of `burst` requests.
+    pub(super) fn new(rate: u32, burst: u32) -> Self {
+        let interval_ns = 1e9 * f64::from(burst) / f64::from(rate);
+        Self { interval_ns, burst, left: burst, next_due: 0.0, next_lane: 0 }
     }
 
     /// Makes the first request due at `now`, rounded down to a millisecond.
@@ -38,7 +44,11 @@ impl Pace {
     /// Records that this lane sends the request, and advances the due time to the next request.
     pub(super) fn advance(&mut self, lane: usize) {
         self.next_lane = lane + 1;
-        self.next_due += self.interval_ns;
+        self.left -= 1;
+        if self.left == 0 {
+            self.left = self.burst;
+            self.next_due += self.interval_ns;
+        }
     }
 }
 
@@ -48,7 +58,7 @@ mod tests {
 
     #[test]
     fn requests_are_due_at_the_rate_and_rotate_over_the_lanes() {
-        let mut pace = Pace::new(400);
+        let mut pace = Pace::new(400, 1);
         pace.begin(7_654_321);
         let mut taken = Vec::new();
         while pace.due() < 1_007_000_000 {
@@ -59,5 +69,19 @@ mod tests {
         }
         assert_eq!(taken.len(), 400);
         assert_eq!(taken[..3], [(7_000_000, 0), (9_500_000, 2), (12_000_000, 0)]);
+    }
+
+    #[test]
+    fn the_requests_of_a_burst_are_due_at_once() {
+        let mut pace = Pace::new(400, 4);
+        pace.begin(7_000_000);
+        let due: Vec<_> = (0..9)
+            .map(|request| {
+                let due = pace.due();
+                pace.advance(request);
+                due / 1_000_000
+            })
+            .collect();
+        assert_eq!(due, [7, 7, 7, 7, 17, 17, 17, 17, 27]);
     }
 }

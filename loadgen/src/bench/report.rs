@@ -63,6 +63,7 @@ impl Outcome for Report {
             "streams": args.streams(),
             "leases": args.leases,
             "rate": args.rate,
+            "burst": args.burst,
             "watchers": args.watchers,
             "name_watchers": args.name_watchers,
             "other_names": args.other_names,
@@ -180,7 +181,10 @@ impl Outcome for Report {
         let watchers = counted(u64::from(args.watchers) + u64::from(args.name_watchers), "watcher");
         let rate = args.rate.map_or_else(
             || "each request follows the last answer".to_owned(),
-            |rate| format!("{} a second", counted(rate.into(), "request")),
+            |rate| match args.burst {
+                1 => format!("{} a second", counted(rate.into(), "request")),
+                burst => format!("{} a second, {burst} at once", counted(rate.into(), "request")),
+            },
         );
         let mut facts = vec![
             ("Load", format!("{} of {}; {rate}", args.verb.name(), counted(args.leases.into(), "Lease"))),

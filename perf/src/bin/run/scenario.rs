@@ -126,6 +126,13 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
         let about = "the same renewals at one replica: their cost at another one, which applies them".to_owned();
         add("applied", format!("applied-{shape}"), about, Kind::Applied { arguments });
     }
+    // A closed loop with 256 in flight makes a server with memory storage busy all the time. A replica over etcd
+    // collects renewals for 30 ms, and then serves them at once. This load is the same for both.
+    let mut arguments = bench("renew", leases);
+    arguments.extend(flags(&[("--connections", 8), ("--streams", 32), ("--rate", 6_400), ("--burst", 256)]));
+    let about = "256 renewals at once, 25 times a second: batches of the same size with each storage".to_owned();
+    let kind = Kind::Shared { wire: H2_TLS, arguments, unit: "request", with_others: false };
+    add("applied", "bursts-json-http2-tls-8x32".to_owned(), about, kind);
     for watchers in [1, 10, 100, 1_000].into_iter().filter(|&watchers| watchers <= size(1_000, 10)) {
         let mut arguments = bench("renew", 1_000);
         arguments.extend(flags(&[("--watchers", watchers), ("--lag", 64), ("--connections", 8), ("--streams", 8)]));
