@@ -85,7 +85,7 @@ enum Heard<A> {
 
 /// Timeout of a request's first attempt. The timeout doubles with each further attempt, up to [`ATTEMPT_MAX`].
 const ATTEMPT_MIN: Duration = Duration::from_millis(1_500);
-const ATTEMPT_MAX: Duration = Duration::from_secs(8);
+pub(super) const ATTEMPT_MAX: Duration = Duration::from_secs(8);
 /// Maximum number of copies of a transaction in flight. Each goes to another member, if there is one.
 const COPIES_MAX: u32 = 2;
 /// Time that a member has for an answer before the client turns to the next member. For a transaction, the client then

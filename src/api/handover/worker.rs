@@ -148,7 +148,10 @@ enum Purpose {
     /// A check whether the APIService is local or was deleted.
     Look,
     /// A read of the stage [`Stage::Read`].
-    Read,
+    Read {
+        /// Whether the command asks for all Leases.
+        is_complete: bool,
+    },
     /// A write of the stage [`Stage::Write`].
     Write,
 }
@@ -300,7 +303,7 @@ impl Worker {
     fn discard(&mut self, ends_read: bool) {
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
-            if under_way.purpose != Purpose::Read || ends_read {
+            if ends_read || !matches!(under_way.purpose, Purpose::Read { .. }) {
                 self.port.cancel();
             }
         }
@@ -328,7 +331,7 @@ impl Worker {
                 let is_complete = state.phase != Some(Phase::Freeze) && std::mem::take(&mut self.reads_all);
                 self.is_read_confirmed = is_confirmed;
                 self.round = Progress { round: state.progress.round + 1, ..state.progress };
-                self.send(Purpose::Read, BuiltInCommand::Read { is_complete });
+                self.send(Purpose::Read { is_complete }, BuiltInCommand::Read { is_complete });
             }
             // While writes to built-in storage fail, `compare` may wait for room in the feed for a long time. The next
             // stage does not wait for `compare`, since it checks the APIService. `compare` continues once the feed has
@@ -429,7 +432,9 @@ impl Worker {
                 (self.stage_ms, self.feed_retry_ms) = (now.ms + RETRY_MS, now.ms + RETRY_MS + FEED_MS);
                 if purpose != Purpose::Feed && self.stage != Stage::Rest {
                     self.stage = Stage::Read;
-                    self.reads_all |= purpose == Purpose::Read;
+                    // The next read of changes returns what a failed one would have returned. A complete read instead
+                    // would also return the renewals that the worker has written, and change their versions.
+                    self.reads_all |= purpose == Purpose::Read { is_complete: true };
                 }
                 // The commands `takeover` and `rollback` do not wait for a check of the APIService, so they need no
                 // message. A message would also renew the Lease of the hand-over. The worker would then feed renewals

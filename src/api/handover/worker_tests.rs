@@ -318,10 +318,34 @@ fn the_step_imported_ends_while_a_lease_cannot_be_imported() {
     let before = rig.table.version();
     assert_eq!(rig.turn(1), None);
     assert_eq!(rig.table.version(), before, "the failure replaces no message");
-    assert_eq!(rig.turn(1_000), READ_ALL);
-    rig.answer_empty();
+    assert_eq!(rig.turn(1_000), READ);
+    rig.answer(BuiltInEvent::Read { leases: [("n/a".to_owned(), None)].into(), is_complete: false });
     assert_eq!(rig.turn(1), None);
     assert_eq!(rig.annotation(STEP).as_deref(), Some("imported"));
+}
+
+/// Goal: the next attempt of a failed read reads as much as the failed one. After a failed read of changes, a complete
+/// read would import the renewals that the worker has written. They would get new versions, so the next renewals of
+/// their holders would get 409.
+#[test]
+fn a_failed_read_is_repeated_as_it_was() {
+    for phase in [Phase::Import, Phase::Serve, Phase::Undo] {
+        let mut rig = Rig::new(0);
+        rig.ask_for(phase, None);
+        assert_eq!(rig.turn(0), READ_ALL, "{phase}");
+        rig.answer_failed();
+        assert_eq!(rig.turn(1), None, "{phase}");
+        assert_eq!(rig.turn(1_000), READ_ALL, "{phase}");
+    }
+    let mut rig = Rig::new(0);
+    rig.ask_for(Phase::Import, None);
+    assert_eq!(rig.turn(0), READ_ALL);
+    rig.answer_empty();
+    for _ in 0..2 {
+        assert_eq!(rig.turn(1), None);
+        assert_eq!(rig.turn(1_000), READ);
+        rig.answer_failed();
+    }
 }
 
 /// Goal: a round that has begun in the step `imported` ends, even if the step is removed during its write. The worker
