@@ -108,11 +108,12 @@ struct Seen {
     writes: u32,
 }
 
-/// Marks an unknown number of writes of a Lease. A watcher's list causes it in three cases:
+/// Marks an unknown number of writes of a Lease. After a watcher's list, the number is unknown in three cases:
 ///
-/// - The list is older than the last acknowledged write, and shows not even the write before ([`Node::base`]).
-/// - The list should show the last acknowledged write and does not, which is a violation.
-/// - The list shows the Lease before the node knows whether its own POST created it.
+/// - The list is older than the last acknowledged write. It does not show the state that this write replaced either
+///   ([`Node::base`]).
+/// - The list is not older than the last acknowledged write, but does not show it. This is a violation.
+/// - The list shows the Lease before the node knows whether its own POST created the Lease.
 const UNCOUNTED: u32 = u32::MAX;
 
 /// The violations found, and the state of the checks.

@@ -94,9 +94,9 @@ pub(super) fn watch_by_path(
     watch(table, call, options, range, form, rng)
 }
 
-/// Applies `shardSelector` to a list or a watch if the feature gate is on. kube-apiserver parses `shardSelector` after
-/// all other options, but before it evaluates the `resourceVersion` (apiserver `registry/generic/registry`,
-/// `ListPredicate` and `Watch`).
+/// Applies `shardSelector` to a list, a watch or a deletion of a collection, if the feature gate is on. kube-apiserver
+/// parses `shardSelector` after all other options, but before it evaluates the `resourceVersion` (apiserver
+/// `registry/generic/registry`, `ListPredicate` and `Watch`).
 pub(super) fn select_shard(call: &Call<'_>, options: &mut ListOptions) -> Result<(), ApiError> {
     if call.features.sharded_list_and_watch && !options.shard_selector.is_empty() {
         options.selector.shard = Some(Box::new(ShardSelector::parse(&options.shard_selector)?));

@@ -23,7 +23,7 @@ pub struct Waiters {
     versions: Versions,
     /// Connections with a request that waits until any Lease or Namespace changes.
     any: Group,
-    /// Lower bound of all deadlines, in ms; `None` if no waiter has a deadline.
+    /// Lower bound of all deadlines, in ms. `None` if the last scan found no deadline, and no waiter was added since.
     due_ms_min: Option<u64>,
     /// Earliest time of the next scan of the deadlines, in ms.
     look_ms: u64,

@@ -208,16 +208,16 @@ impl Object {
         Cow::Owned(lease)
     }
 
-    /// Returns the Lease without its renewals: its `renewTime`, the last time in its `managedFields` and its
-    /// `resourceVersion` may be outdated. [`Object::renew_time`], [`Object::managed_time`] and
-    /// [`Object::built_in_version`] return these values in this state.
+    /// Returns the Lease without its renewals. Its `renewTime` and the time of its last entry of `managedFields` may be
+    /// outdated: see [`Object::renew_time`] and [`Object::managed_time`]. Its `resourceVersion` is the version in
+    /// built-in storage before any renewal here: see [`Object::built_in_version`].
     #[must_use]
     pub fn unrenewed(&self) -> &Lease {
         &self.base.lease
     }
 
-    /// Returns the metadata without the Lease's renewals: the last time in `managedFields` and the `resourceVersion`
-    /// may be outdated. [`Object::managed_time`] and [`Object::built_in_version`] return these values in this state.
+    /// Returns the metadata of [`Object::unrenewed`]. The time of the last entry of `managedFields` and the
+    /// `resourceVersion` may be outdated.
     #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
         &self.base.lease.metadata

@@ -60,7 +60,7 @@ pub struct NamespaceQuota {
 pub struct QuotaExceeded {
     /// Additional bytes that the write needs.
     pub requested: usize,
-    /// Bytes in the namespace that count towards the quota now, including reserved bytes.
+    /// Bytes in the namespace that count towards the quota now, with the bytes that are reserved for changes in flight.
     pub used: usize,
     /// Maximum of the bytes in the namespace that count towards the quota.
     pub limited: usize,

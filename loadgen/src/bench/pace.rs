@@ -20,8 +20,9 @@ impl Pace {
         Self { interval_ns, burst, left: burst, next_due: 0.0, next_lane: 0 }
     }
 
-    /// Makes the first request due at `now`, rounded down to a millisecond.
+    /// Makes the first burst due at `now`, rounded down to a millisecond.
     pub(super) fn begin(&mut self, now: u64) {
+        self.left = self.burst;
         self.next_due = f64::from(u32::try_from(now / 1_000_000).unwrap_or(u32::MAX)) * 1e6;
     }
 

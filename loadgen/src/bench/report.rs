@@ -63,7 +63,7 @@ impl Outcome for Report {
             "streams": args.streams(),
             "leases": args.leases,
             "rate": args.rate,
-            "burst": args.burst,
+            "burst": args.rate.map(|_| args.burst),
             "watchers": args.watchers,
             "name_watchers": args.name_watchers,
             "other_names": args.other_names,

@@ -222,9 +222,9 @@ impl Connection {
     }
 }
 
-/// Whether a field alone exceeds [`FIELD_LIST_BYTES_MAX`]. Only a front proxy's list can contain such a field, since
-/// the list of any other peer is limited to this size. The request is refused, since such a target or value would
-/// exceed limits of the API, such as those of selectors.
+/// Whether one field alone exceeds [`FIELD_LIST_BYTES_MAX`]. Only a front proxy's list can contain such a field: the
+/// list of any other peer is limited to this size. The caller refuses the request. A `:path` or value of this length
+/// would exceed limits of the API anyway, such as the limit of a selector.
 fn has_oversized_field(fields: &FieldBuf) -> bool {
     let is_oversized = |field: Field<'_>| field.name.len() + field.value.len() > FIELD_LIST_BYTES_MAX;
     fields.list_size() > FIELD_LIST_BYTES_MAX && fields.iter().any(is_oversized)

@@ -30,8 +30,8 @@ fn every_lease_round_trips() {
         let mut reader = Reader::new(&bytes, 0);
         assert_eq!(read_lease(&mut reader).as_ref(), Ok(&lease), "round {round}");
         assert_eq!(reader.finish(), Ok(()), "round {round}");
-        // The comparison of Leases ignores `spec_bits`, which `managedFields` caches. So the test compares them
-        // separately.
+        // `spec_bits` tells which fields of the spec an entry of `managedFields` contains. The comparison of Leases
+        // ignores this cached value, so the test compares it separately.
         let read = read_lease(&mut Reader::new(&bytes, 0)).expect("a Lease");
         assert_eq!(spec_bits(&read), spec_bits(&lease), "round {round}");
         for end in [bytes.len() / 2, bytes.len() - 1] {
