@@ -174,6 +174,14 @@ impl Waiting {
         }
     }
 
+    /// Brings the encoding of the Lease in the response into the processor's caches, if the request's own change is
+    /// applied. The result has no meaning.
+    #[inline]
+    #[must_use]
+    pub fn touch(&self) -> usize {
+        if let Until::Settled(ticket, _) = &self.until { ticket.touch() } else { 0 }
+    }
+
     /// Returns the deadline of the wait, in ms.
     #[must_use]
     pub fn due_ms(&self) -> u64 {

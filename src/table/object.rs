@@ -170,15 +170,21 @@ impl Object {
         Rc::strong_count(&self.base)
     }
 
-    /// Reads some of the memory that a renewal needs, to bring it into the processor's caches. The result has no
-    /// meaning.
+    /// Brings the memory of the Lease into the processor's caches, except its encoding. The result has no meaning.
     #[inline]
     pub(super) fn touch(&self) -> usize {
-        let Base { key, lease, template, .. } = &*self.base;
+        let Base { key, lease, .. } = &*self.base;
         let key = usize::from(*key.as_str().as_bytes().first().unwrap_or(&0));
         let renew_time = usize::from(lease.spec.renew_time.is_some());
-        let managed_fields = lease.metadata.managed_fields.entries().last().map_or(0, ManagedFieldsEntry::touch);
-        key + renew_time + managed_fields + template.get().map_or(0, Template::touch)
+        key + renew_time + lease.metadata.managed_fields.entries().last().map_or(0, ManagedFieldsEntry::touch)
+    }
+
+    /// Brings the encoding of the Lease into the processor's caches. Responses and watch events copy it, and an update
+    /// is compared with it. The result has no meaning.
+    #[inline]
+    #[must_use]
+    pub fn touch_encoding(&self) -> usize {
+        self.base.template.get().map_or(0, Template::touch)
     }
 
     /// Returns the key of the Lease.

@@ -20,6 +20,7 @@ use crate::limits::{BODY_BYTES_MAX, CONNECTION_BODIES_MAX, LINGER_MS_MAX};
 use crate::schedule::Budget;
 use crate::serve::{self, Context, Service};
 use crate::table::PREFETCH_MAX;
+use std::hint::black_box;
 
 /// The received part of a request that is not served yet.
 #[derive(Debug, Default)]
@@ -375,9 +376,13 @@ impl Http2 {
     fn resume_all(&mut self, budget: &Budget, cx: &mut Context<'_>) -> bool {
         self.jobs.extend(self.waiting_jobs.drain(..));
         let settled = cx.service.api.storage.settled();
-        while cx.output.len() < budget.output_bytes_max
-            && let Some(key) = self.waiting.pop_settled(settled)
-        {
+        let mut count: usize = 0;
+        while cx.output.len() < budget.output_bytes_max {
+            if count.is_multiple_of(PREFETCH_MAX) {
+                self.prefetch_settled(settled);
+            }
+            count += 1;
+            let Some(key) = self.waiting.pop_settled(settled) else { break };
             // During a takeover, a request waits longer than until the journal reports the outcome of its change: until
             // kube-apiserver's own storage has the change too.
             if self.resume_one(key, cx) {
@@ -392,6 +397,17 @@ impl Http2 {
         });
         self.waiting.put_back(other);
         is_cut_short
+    }
+
+    /// Brings the encodings of the Leases in the next responses into the processor's caches, as `table::prefetch` does.
+    /// The journal has prefetched these Leases without their encodings.
+    fn prefetch_settled(&self, settled: u64) {
+        let next = self.waiting.settled(settled).take(PREFETCH_MAX);
+        let touch = |key: StreamKey| match self.streams.get(key.slot())? {
+            Some(StreamWork { work: Work::Waiting { waiting, .. }, .. }) => Some(waiting.touch()),
+            _ => None,
+        };
+        black_box(next.filter_map(touch).fold(0, usize::wrapping_add));
     }
 
     /// Resumes a waiting request, if it is runnable. Returns whether it still waits.

@@ -54,6 +54,11 @@ impl WaitingStreams {
         self.own.front().is_some_and(|(number, _)| *number <= settled)
     }
 
+    /// Returns the streams whose own change is settled. `settled` is the number of the last settled ticket.
+    pub(super) fn settled(&self, settled: u64) -> impl Iterator<Item = StreamKey> {
+        self.own.iter().take_while(move |(number, _)| *number <= settled).map(|(_, key)| *key)
+    }
+
     /// Removes and returns the first stream whose own change is settled. `settled` is the number of the last settled
     /// ticket.
     pub(super) fn pop_settled(&mut self, settled: u64) -> Option<StreamKey> {
