@@ -21,22 +21,18 @@ impl<'h> RequestLine<'h> {
     /// [`RequestError`] if the line is malformed, its HTTP version is not 1.0 or 1.1, or its target is too long.
     pub(super) fn parse(line: &'h [u8]) -> Result<Self, RequestError> {
         let text = line.strip_suffix(b"\r\n").ok_or_else(|| malformed(line))?;
+        let (rest, is_1_1) = match (text.strip_suffix(b" HTTP/1.1"), text.strip_suffix(b" HTTP/1.0")) {
+            (Some(rest), _) => (rest, true),
+            (None, Some(rest)) => (rest, false),
+            (None, None) => return Err(without_version(line, text)),
+        };
         // One space separates the parts. A target contains no space.
-        let (Some(method_end), Some(target_end)) = (memchr(b' ', text), memrchr(b' ', text)) else {
-            return Err(malformed(line));
-        };
-        let is_1_1 = match &text[target_end + 1..] {
-            b"HTTP/1.1" => true,
-            b"HTTP/1.0" => false,
-            other if other.starts_with(b"HTTP/") => return Err(RequestError::VersionUnknown),
-            _ => return Err(malformed(line)),
-        };
-        let token = &text[..method_end];
+        let method_end = memchr(b' ', rest).ok_or_else(|| malformed(line))?;
+        let (token, target) = (&rest[..method_end], &rest[method_end + 1..]);
         let method = Method::from_bytes(token);
         if method == Method::Other && (token.is_empty() || !token.iter().copied().all(is_token_byte)) {
             return Err(malformed(line));
         }
-        let target = text.get(method_end + 1..target_end).ok_or_else(|| malformed(line))?;
         if target.len() > TARGET_BYTES_MAX {
             return Err(RequestError::TargetTooLong);
         }
@@ -54,6 +50,13 @@ impl<'h> RequestLine<'h> {
         };
         split_query(target)
     }
+}
+
+/// Returns the error for a line that does not end with a known version. `text` is the line without its CRLF.
+#[cold]
+fn without_version(line: &[u8], text: &[u8]) -> RequestError {
+    let is_version = |end: usize| text[end + 1..].starts_with(b"HTTP/");
+    if memrchr(b' ', text).is_some_and(is_version) { RequestError::VersionUnknown } else { malformed(line) }
 }
 
 /// Returns the error for a malformed line. A malformed HTTP request gets a response. Bytes that are not HTTP get none.
@@ -102,6 +105,8 @@ mod tests {
         for (line, status) in [
             (&b"GET / HTTP/1.2\r\n"[..], 505),
             (b"GET / HTTP/2.0\r\n", 505),
+            (b" HTTP/2.0\r\n", 505),
+            (b"HTTP/1.1\r\n", 400),
             (b"GET / HTTP/1.1", 400),
             (b"GET / HTTP/1.1 \r\n", 400),
             (b"GET  / HTTP/1.1\r\n", 400),
