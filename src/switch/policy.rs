@@ -532,7 +532,8 @@ fn binding(name: &str) -> ValidatingAdmissionPolicyBinding {
     serde_json::from_value(value).expect("the fields of a binding")
 }
 
-/// Creates an object, or replaces it if it exists. Returns whether it existed.
+/// Creates an object, or replaces it if it exists. Tries again if another command creates, changes or deletes the
+/// object meanwhile. Returns whether the object existed.
 pub(super) async fn put<K>(objects: &Api<K>, mut object: K) -> Result<bool, SwitchError>
 where
     K: Clone + Debug + DeserializeOwned + Serialize + Resource<DynamicType = ()>,
@@ -550,7 +551,7 @@ where
         };
         match done {
             Ok(_) => return Ok(existed),
-            Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
+            Err(kube::Error::Api(status)) if status.code == CONFLICT || (existed && status.code == NOT_FOUND) => {}
             Err(error) => return Err(failed(&name, told(&error))),
         }
     }

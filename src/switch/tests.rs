@@ -7,7 +7,7 @@ use super::clients::{Clients, Server};
 use super::lease::Lease;
 use super::live::{await_stores, unconfirmed};
 use super::phase::{Claim, Handover};
-use super::policy::{Installed, await_effect};
+use super::policy::{Installed, await_effect, put};
 use super::rollback::{check_phase, end_incomplete, tell_given_back};
 use super::takeover::{check_imported, check_service, read_api_service, register, switch};
 use super::without_etcd::{TOO_LATE, hold};
@@ -23,7 +23,7 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime;
@@ -250,6 +250,19 @@ fn a_cancellation_keeps_the_api_service_of_a_later_takeover() {
     let made_local = run(async { make_local_if_registered(&Clients::without_tls(&apiserver, &replica)).await });
     assert_eq!(made_local.map_err(|error| error.to_string()), Err("another command is at work".to_owned()));
     assert_eq!(writes.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn an_object_that_another_command_deletes_is_created_again() {
+    let is_deleted = AtomicBool::new(false);
+    let apiserver = serve(move |request| {
+        is_deleted.fetch_or(request.starts_with("PUT"), Ordering::SeqCst);
+        let is_present = request.starts_with("POST") || !is_deleted.load(Ordering::SeqCst);
+        if is_present { Some((200, json!(local()))) } else { missing() }
+    });
+    let replica = serve(|_| serving("ours"));
+    let existed = run(async { put(&Clients::without_tls(&apiserver, &replica).api_services(), local()).await });
+    assert_eq!(existed.map_err(|error| error.to_string()), Ok(false));
 }
 
 #[test]
