@@ -29,8 +29,8 @@ use super::takeover::{already, register};
 use super::write_back::{has_newer, list, write_back, write_renewals};
 use super::{
     IN_FLIGHT_MAX, LOOK_EVERY, RERUN_TIME, Report, SWITCH_MAX, SwitchError, TAKEN_OVER, WATCH_MAX, await_local,
-    await_switch, cancel, copy_failed, failed, give_back_if_cancelled, hold_signals, make_local, names_service,
-    renewals, replace_api_service, report_silent,
+    await_switch, cancel, copy_failed, failed, give_back_if_cancelled, hold_signals, make_local,
+    make_local_if_registered, names_service, renewals, replace_api_service, report_silent,
 };
 use crate::api::identity::LABEL;
 use crate::cli::RollbackArgs;
@@ -469,16 +469,21 @@ fn belief(leases: &[Lease]) -> Duration {
 }
 
 /// Gives up this server's Leases when it is too late to write them back: without a policy, other clients may have
-/// written built-in Leases.
+/// written built-in Leases. The APIService is local, unless a tool has registered the Service again. Then this function
+/// makes the APIService local, since the replicas refuse all writes from now on.
 ///
 /// # Errors
 /// Always. If the request for the step `not-ours` fails, the error is the reason. Otherwise the error is [`TOO_LATE`],
-/// followed by the reason if the policies cannot be deleted.
+/// followed by the reason if the APIService is not made local, or if the policies cannot be deleted.
 pub(super) async fn end_late(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
     claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
-    // By this request, every other rollback loses its right to request phases. So nobody needs a policy that another
-    // rollback has installed.
-    let finished = async { finish(clients, policy::find(clients.cluster()).await?, report).await }.await;
+    let finished = async {
+        make_local_if_registered(clients).await?;
+        // By the request above, every other rollback has lost its right to request phases. So nobody needs a policy
+        // that another rollback has installed.
+        finish(clients, policy::find(clients.cluster()).await?, report).await
+    }
+    .await;
     // The next run finds a complete rollback, and reports success. So even if `finish` fails, this run reports that the
     // rollback is too late.
     Err(finished.map_or_else(|why| failed(TOO_LATE, why), |()| SwitchError(TOO_LATE.to_owned())))

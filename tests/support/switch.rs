@@ -328,6 +328,14 @@ impl Cluster {
         service["metadata"]["resourceVersion"] = self.version.to_string().into();
     }
 
+    /// Registers the Service in the APIService again, as a GitOps tool does. kube-apiserver notices it at once.
+    pub(crate) fn register(&mut self) {
+        (self.version, self.was_registered) = (self.version + 1, true);
+        let service = self.objects.get_mut(API_SERVICE).expect("the APIService");
+        service["spec"]["service"] = api_service()["spec"]["service"].clone();
+        service["metadata"]["resourceVersion"] = self.version.to_string().into();
+    }
+
     /// Returns the built-in Leases and their paths.
     pub(crate) fn leases(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.objects.iter().filter(|(path, _)| path.starts_with(LEASES))
