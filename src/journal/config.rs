@@ -54,13 +54,15 @@ pub struct Limits {
     pub store_bytes_max: Option<u64>,
     /// Approximate maximum number of entries that one commit deletes.
     pub truncated_entries_max: u64,
+    /// Approximate maximum size of the entries that one commit deletes, in bytes.
+    pub truncated_bytes_max: u64,
     /// Maximum number of chunks that one commit deletes. If the number of a snapshot's chunks is unknown, one commit
     /// deletes all of them. The number is known for a snapshot that this journal has begun, and for a replaced base.
     pub dropped_chunks_max: u32,
-    /// Minimum pause between two pieces of a snapshot, in ms.
-    pub piece_pause_ms_min: u64,
-    /// Maximum pause between two pieces of a snapshot, in ms.
-    pub piece_pause_ms_max: u64,
+    /// Minimum pause after a commit with a piece of a snapshot or a deletion, in ms.
+    pub upkeep_pause_ms_min: u64,
+    /// Maximum pause after a commit with a piece of a snapshot or a deletion, in ms.
+    pub upkeep_pause_ms_max: u64,
     /// Pause of writes after a commit for which the store had no space, in ms.
     pub no_space_ms: u64,
     /// Age of a commit from which the journal counts as stuck, in ms.
@@ -84,8 +86,8 @@ pub struct Limits {
 /// Share of the store's quota above which the server refuses to create Leases, in percent.
 pub(super) const QUOTA_SHARE: u64 = 80;
 
-/// Pause after a piece of a snapshot, in multiples of the duration of the piece's commit. If the processor or the store
-/// is busy, commits take longer, and so do the pauses, up to `piece_pause_ms_max`.
+/// Pause after a commit with a piece of a snapshot or a deletion, in multiples of the duration of the commit. If the
+/// processor or the store is busy, commits take longer, and so do the pauses, up to `upkeep_pause_ms_max`.
 const PAUSE_FACTOR: u64 = 4;
 
 impl Config {
@@ -106,10 +108,10 @@ impl Config {
 }
 
 impl Limits {
-    /// Returns the pause after a piece of a snapshot, in ms. `took_us` is the duration of the piece's commit, in
-    /// microseconds.
-    pub(super) fn piece_pause_ms(&self, took_us: u64) -> u64 {
-        (took_us.saturating_mul(PAUSE_FACTOR) / 1_000).clamp(self.piece_pause_ms_min, self.piece_pause_ms_max)
+    /// Returns the pause after a commit with a piece of a snapshot or a deletion, in ms. `took_us` is the duration of
+    /// the commit, in microseconds.
+    pub(super) fn upkeep_pause_ms(&self, took_us: u64) -> u64 {
+        (took_us.saturating_mul(PAUSE_FACTOR) / 1_000).clamp(self.upkeep_pause_ms_min, self.upkeep_pause_ms_max)
     }
 }
 
@@ -128,9 +130,10 @@ impl Default for Limits {
             journal_bytes_max: u64::MAX,
             store_bytes_max: None,
             truncated_entries_max: 256,
+            truncated_bytes_max: 1024 * 1024,
             dropped_chunks_max: 64,
-            piece_pause_ms_min: 2,
-            piece_pause_ms_max: 10,
+            upkeep_pause_ms_min: 2,
+            upkeep_pause_ms_max: 10,
             no_space_ms: 1_000,
             stuck_ms_min: 10_000,
             snapshot_retry_ms: 10_000,
@@ -147,8 +150,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_of_a_snapshot_follows_the_duration_of_its_commits() {
-        let pause_ms = |took_us| Limits::default().piece_pause_ms(took_us);
+    fn a_pause_of_upkeep_follows_the_duration_of_the_commit() {
+        let pause_ms = |took_us| Limits::default().upkeep_pause_ms(took_us);
         assert_eq!([0, 400, 1_500, 2_400, 1_000_000, u64::MAX].map(pause_ms), [2, 2, 6, 9, 10, 10]);
     }
 }

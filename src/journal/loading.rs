@@ -86,7 +86,10 @@ impl Loading {
             stored: Vec::new(),
             numbers: Numbers::default(),
             applied: Applied::default(),
-            retained: Retained::new(config.limits.truncated_entries_max),
+            retained: Retained::new(Amount {
+                entries: config.limits.truncated_entries_max,
+                bytes: config.limits.truncated_bytes_max,
+            }),
             since: Amount::default(),
             entries: 0,
             is_cut: false,

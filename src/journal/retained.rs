@@ -1,5 +1,5 @@
-//! The number and size of the entries in the store, counted in segments. A segment is a limited number of consecutive
-//! entries. A truncation (the deletion of the oldest entries) deletes one segment, so its work is limited.
+//! The number and size of the entries in the store, counted in segments. A segment has consecutive entries, limited in
+//! number and size. A truncation (the deletion of the oldest entries) deletes one segment, so its work is limited.
 
 use crate::engine::Position;
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ impl Amount {
 pub(super) struct Retained {
     segments: VecDeque<Segment>,
     total: Amount,
-    segment_entries_max: u64,
+    segment_max: Amount,
 }
 
 /// A segment: consecutive entries that one truncation deletes together.
@@ -35,9 +35,9 @@ struct Segment {
 }
 
 impl Retained {
-    /// Creates a count of no entries. A segment gets up to `segment_entries_max` entries.
-    pub(super) fn new(segment_entries_max: u64) -> Self {
-        Self { segments: VecDeque::new(), total: Amount::default(), segment_entries_max }
+    /// Creates a count of no entries. A segment is complete as soon as it reaches a number of `segment_max`.
+    pub(super) fn new(segment_max: Amount) -> Self {
+        Self { segments: VecDeque::new(), total: Amount::default(), segment_max }
     }
 
     pub(super) fn total(&self) -> Amount {
@@ -48,7 +48,9 @@ impl Retained {
     pub(super) fn push(&mut self, position: Position, bytes: usize) {
         self.total.add(bytes);
         match self.segments.back_mut() {
-            Some(back) if back.amount.entries < self.segment_entries_max => {
+            Some(back)
+                if back.amount.entries < self.segment_max.entries && back.amount.bytes < self.segment_max.bytes =>
+            {
                 assert!(position > back.last, "entries out of order");
                 back.last = position;
                 back.amount.add(bytes);
@@ -93,5 +95,25 @@ impl Retained {
             self.total.bytes -= segment.amount.bytes;
         }
         assert!(!self.segments.is_empty(), "the last entry was deleted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_limited_in_number_and_size() {
+        let mut retained = Retained::new(Amount { entries: 3, bytes: 100 });
+        for (position, bytes) in [10, 10, 10, 60, 60, 500, 10].into_iter().enumerate() {
+            retained.push(Position(position as u64 + 1), bytes);
+        }
+        let mut ends = Vec::new();
+        while let Some(up_to) = retained.truncation(Position(7)) {
+            ends.push(up_to.0);
+            retained.on_truncated(up_to);
+        }
+        assert_eq!(ends, [3, 5, 6], "three entries, two of 60 bytes, and a large one; the last segment stays");
+        assert_eq!(retained.total(), Amount { entries: 1, bytes: 10 });
     }
 }

@@ -59,7 +59,8 @@ pub(super) struct Upkeep {
     retry_ms: Option<u64>,
     /// Time before which no snapshot is begun, in ms. Set when the store has refused a piece of a snapshot.
     snapshot_retry_ms: Option<u64>,
-    /// Time before which the snapshot is not continued, in ms. Meanwhile, the processor serves requests.
+    /// Time before which the next piece of a snapshot or the next deletion is not started, in ms. Meanwhile, the
+    /// processor and the store serve requests.
     pause_ms: Option<u64>,
     /// Duration of the newest snapshot, in ms; `None` if this process has not taken it.
     duration_ms: Option<u64>,
@@ -198,6 +199,9 @@ impl Upkeep {
             self.under_way = Some(Task::Manifest(Box::new(manifest)));
             return Some(Work::Alone(commit));
         }
+        if self.pause_ms.is_some() {
+            return None;
+        }
         // A commit may take effect although etcd has reported it as failed. If it completes a snapshot, this writer
         // receives its own manifest like that of another writer: it gives up the snapshot, and queues the snapshot's
         // chunks for deletion. But the chunks of every snapshot that the current manifest names must stay. So they are
@@ -225,9 +229,6 @@ impl Upkeep {
             );
             self.taking =
                 Some(Taking::begin((id, config.limits.format), table, applied.clone(), now_ms, config.wall_us(now_ms)));
-        }
-        if self.pause_ms.is_some() {
-            return None;
         }
         let piece = self.taking.as_mut()?.piece(table)?;
         self.under_way = Some(Task::Piece);
@@ -295,13 +296,12 @@ impl Upkeep {
     ) -> bool {
         self.revision = self.revision.max(revision);
         match self.under_way.take() {
-            None => {}
+            None => return false,
+            Some(Task::Manifest(manifest)) => return self.on_manifest(*manifest, now_ms),
             Some(Task::Piece) => {
                 if let Some(taking) = &mut self.taking {
                     taking.on_durable(chunk_bytes);
                 }
-                let pause_ms = config.limits.piece_pause_ms(took_us);
-                self.pause_ms = (pause_ms > 0).then(|| now_ms.saturating_add(pause_ms));
             }
             Some(Task::Drop) => {
                 if let Some(drop) = self.drops.front_mut() {
@@ -313,8 +313,9 @@ impl Upkeep {
                 }
             }
             Some(Task::Truncate(up_to)) => self.on_truncated(up_to),
-            Some(Task::Manifest(manifest)) => return self.on_manifest(*manifest, now_ms),
         }
+        let pause_ms = config.limits.upkeep_pause_ms(took_us);
+        self.pause_ms = (pause_ms > 0).then(|| now_ms.saturating_add(pause_ms));
         false
     }
 

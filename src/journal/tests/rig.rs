@@ -34,8 +34,8 @@ pub(super) fn small_limits() -> Limits {
         truncated_entries_max: 4,
         dropped_chunks_max: 1,
         batch_changes_max: 7,
-        piece_pause_ms_min: 0,
-        piece_pause_ms_max: 0,
+        upkeep_pause_ms_min: 0,
+        upkeep_pause_ms_max: 0,
         ..Limits::default()
     }
 }

@@ -247,10 +247,11 @@ fn a_snapshot_without_room_fails_no_write_and_is_tried_again() {
 /// writes.
 #[test]
 fn a_deletion_does_not_show_that_the_store_has_space() {
-    let mut rig = Rig::open(&Store::default(), Limits::default(), 100, 1);
+    let limits = Limits { upkeep_pause_ms_min: 0, ..Limits::default() };
+    let mut rig = Rig::open(&Store::default(), limits, 100, 1);
     let chunk = super::super::chunk::encode(SnapshotId(41), 0, FORMAT, b"of a process that crashed");
     rig.store.change(|stored| _ = stored.chunks.insert((SnapshotId(41), 0), chunk));
-    rig = rig.restart(Limits::default(), 2);
+    rig = rig.restart(limits, 2);
     // The store refuses three commits: the batch with the deletion, the batch alone, and the first probe.
     rig.store.fill(3);
     assert!(matches!(rig.write(create("n", "a")), Outcome::Failed(Failure::NoSpace)));
@@ -267,7 +268,8 @@ fn a_deletion_does_not_show_that_the_store_has_space() {
 /// the pause of writes.
 #[test]
 fn a_piece_of_a_snapshot_does_not_show_that_the_store_has_space() {
-    let mut rig = filled_with_large_leases(Limits { piece_pause_ms_min: 50, piece_pause_ms_max: 50, ..small_limits() });
+    let mut rig =
+        filled_with_large_leases(Limits { upkeep_pause_ms_min: 50, upkeep_pause_ms_max: 50, ..small_limits() });
     rig.settle();
     assert_eq!(rig.store.stored().chunks.len(), 1, "the snapshot pauses after its first piece");
     // The store refuses the batch, and accepts the next piece.
@@ -312,7 +314,8 @@ fn the_statistics_show_age_and_size_of_a_snapshot() {
 
 #[test]
 fn a_snapshot_pauses_after_each_piece() {
-    let mut rig = filled_with_large_leases(Limits { piece_pause_ms_min: 50, piece_pause_ms_max: 50, ..small_limits() });
+    let mut rig =
+        filled_with_large_leases(Limits { upkeep_pause_ms_min: 50, upkeep_pause_ms_max: 50, ..small_limits() });
     let (mut pieces, mut rounds) = (0, 0);
     while rig.journal.stats().snapshots == 0 {
         let before = rig.store.stored().chunks.len();
@@ -329,22 +332,24 @@ fn a_snapshot_pauses_after_each_piece() {
 
 #[test]
 fn chunks_of_a_snapshot_that_is_given_up_are_deleted_in_steps() {
-    let mut rig = filled_with_large_leases(Limits { piece_pause_ms_min: 50, piece_pause_ms_max: 50, ..small_limits() });
+    let mut rig =
+        filled_with_large_leases(Limits { upkeep_pause_ms_min: 50, upkeep_pause_ms_max: 50, ..small_limits() });
     while rig.store.stored().chunks.len() < 3 {
         rig.settle();
         rig.now_ms = rig.journal.due_ms().expect("the snapshot goes on");
     }
     rig.store.fill_for_chunks(true);
     rig.settle();
-    rig.now_ms = rig.journal.due_ms().expect("upkeep goes on");
-    rig.settle();
-    assert!(rig.store.stored().chunks.is_empty());
-    let commits = rig.store.commits();
-    let drops = commits.iter().flatten().filter_map(|write| match write {
-        Write::DropChunks { below, .. } => Some(*below),
-        _ => None,
-    });
+    let drops = |rig: &Rig| -> Vec<u32> {
+        let below = |write: &Write| if let Write::DropChunks { below, .. } = write { Some(*below) } else { None };
+        rig.store.commits().iter().flatten().filter_map(below).collect()
+    };
     // Each commit deletes one chunk (`dropped_chunks_max`). The fourth deletion is for the fourth piece, which the
     // store has refused.
-    assert_eq!(drops.collect::<Vec<_>>(), [1, 2, 3, 4]);
+    for count in 1..=4 {
+        rig.now_ms = rig.journal.due_ms().expect("upkeep goes on");
+        rig.settle();
+        assert_eq!(drops(&rig), (1..=count).collect::<Vec<_>>(), "a pause follows each deletion");
+    }
+    assert!(rig.store.stored().chunks.is_empty());
 }
