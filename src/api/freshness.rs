@@ -185,7 +185,9 @@ mod tests {
     use crate::http::{NoLines, RequestHead};
     use crate::journal::testing::SharedStore;
     use crate::journal::{Journal, Limits};
+    use crate::lease::Lease;
     use crate::limits::{BARRIER_WAIT_MS_MAX, VERSION_WAIT_MS_MAX};
+    use crate::table::change::Change;
     use crate::timestamp::Time;
 
     /// A replica: one of several processes that share a store.
@@ -347,6 +349,25 @@ mod tests {
         assert_eq!(one.ask(Method::Get, "", "watch=1&resourceVersion=0", ""), (200, false));
         one.journal().set_reachable(true);
         assert_eq!(one.ask(Method::Get, "/a", "", ""), (200, true));
+    }
+
+    /// Goal: a write does not wait for another change of its Lease while the outcome of that change may come late. So
+    /// its client can try another replica at once.
+    #[test]
+    fn a_write_waits_for_no_other_change_without_the_store() {
+        let [mut one, _] = two();
+        let Replica { api, table, now } = &mut one;
+        let change = Change::Create(Box::new(Lease::named("default", "a")));
+        api.storage.write(table, change, now.ms).expect("a change in flight");
+        let path = format!("{LEASES}/a");
+        let head = RequestHead::bare(Method::Delete, &path, "", &NoLines);
+        let reply = api.handle(table, &head, b"", None, &Credentials::insecure(), *now);
+        let Reply::Waiting(waiting) = reply else { panic!("{reply:?}") };
+        let Resumed::Waits(waiting) = api.resume(table, waiting, *now) else { panic!("the change is in flight") };
+        one.journal().set_reachable(false);
+        let resumed = one.api.resume(&one.table, waiting, one.now);
+        assert!(matches!(&resumed, Resumed::Reply(reply) if reply.status() == Some(503)), "{resumed:?}");
+        assert_eq!(one.ask(Method::Delete, "/a", "", ""), (503, false));
     }
 
     #[test]

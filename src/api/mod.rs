@@ -591,13 +591,17 @@ impl Api {
     /// journal; `None` if none is in flight.
     ///
     /// # Errors
-    /// 409 if the journal has already rejected [`WRITE_ATTEMPTS_MAX`] changes of this request.
+    /// 409 if the journal has already rejected [`WRITE_ATTEMPTS_MAX`] changes of this request. 503 if another change is
+    /// in flight and the store is unreachable, so that its outcome may come late.
     #[inline]
     fn until_key_is_free(&self, call: &Call<'_>, namespace: &str, name: &str) -> Result<Option<Until>, ApiError> {
         if call.retry.rejections >= WRITE_ATTEMPTS_MAX {
             return Err(ApiError::Conflict { name: name.to_owned() });
         }
-        Ok(self.storage.in_flight(namespace, name).map(Until::KeyIsFree))
+        match self.storage.in_flight(namespace, name) {
+            Some(_) if !self.storage.is_reachable() => Err(ApiError::StoreUnreachable),
+            in_flight => Ok(in_flight.map(Until::KeyIsFree)),
+        }
     }
 
     /// Replies to a request that is not a read or a write of one Lease, such as a list, a watch or a deletion of a

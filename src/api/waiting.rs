@@ -219,10 +219,11 @@ impl Retry {
 
 impl Api {
     /// Resumes a waiting request if its condition is met or its deadline has passed. A request that waits for a barrier
-    /// also resumes, with an error, once the store is unreachable.
+    /// or for another request's change also resumes, with an error, once the store is unreachable.
     pub fn resume(&mut self, table: &Table, waiting: Waiting, now: Now) -> Resumed {
         let is_met = waiting.is_met(self, table);
-        let is_hopeless = matches!(waiting.until, Until::Barrier(_)) && !self.storage.is_reachable();
+        let is_hopeless =
+            matches!(waiting.until, Until::Barrier(_) | Until::KeyIsFree(_)) && !self.storage.is_reachable();
         if !is_met && !is_hopeless && now.ms < waiting.due_ms {
             return Resumed::Waits(waiting);
         }
@@ -233,11 +234,10 @@ impl Api {
                 return Resumed::Again(Retry { has_awaited_version: true, ..retry });
             }
             Until::Barrier(_) if is_met => return Resumed::Again(Retry { has_passed_barrier: true, ..retry }),
-            Until::Barrier(_) if !self.storage.is_reachable() => Err(ApiError::StoreUnreachable),
             Until::RoundIsComplete(_) if is_met => return Resumed::Again(Retry { has_awaited_round: true, ..retry }),
-            Until::Barrier(_) | Until::RoundIsComplete(_) => Err(ApiError::Timeout),
             Until::KeyIsFree(_) if is_met => return Resumed::Again(retry),
-            Until::KeyIsFree(_) => Err(ApiError::Timeout),
+            Until::Barrier(_) | Until::KeyIsFree(_) if is_hopeless => Err(ApiError::StoreUnreachable),
+            Until::Barrier(_) | Until::RoundIsComplete(_) | Until::KeyIsFree(_) => Err(ApiError::Timeout),
             Until::Settled(ticket, answer) => match ticket.take() {
                 Outcome::Applied(object) if !self.handover.may_acknowledge(&object) => Err(ApiError::Timeout),
                 // The server decided the change during a takeover, or a takeover is in progress now. So an import may

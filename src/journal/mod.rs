@@ -189,9 +189,8 @@ pub struct Advanced {
     pub settled: usize,
     /// Whether a change of any writer was applied.
     pub has_applied: bool,
-    /// Whether a barrier was passed, or no barrier can be passed because the store is unreachable. In both cases, the
-    /// caller wakes the requests that wait for a barrier.
-    pub has_ended_barriers: bool,
+    /// Whether a barrier was passed.
+    pub has_passed_barriers: bool,
     /// Whether this call completed the loading of the table.
     pub has_loaded: bool,
 }
@@ -274,7 +273,7 @@ impl Journal {
         Ok(Advanced {
             settled: usize::try_from(self.batches.settled() - settled_before).unwrap_or(usize::MAX),
             has_applied,
-            has_ended_barriers: self.barriers.passed() > passed_before || !self.is_reachable,
+            has_passed_barriers: self.barriers.passed() > passed_before,
             has_loaded: was_loading && !self.is_loading(),
         })
     }

@@ -130,7 +130,7 @@ impl Service {
     ) -> Result<bool, EngineError> {
         let Self { api, table, waiters, .. } = self;
         let Some(journal) = api.storage.journal_mut() else { return Ok(false) };
-        let Advanced { settled, has_applied, has_ended_barriers, has_loaded } =
+        let Advanced { settled, has_applied, has_passed_barriers, has_loaded } =
             journal.advance(table, now.ms, records_max)?;
         for commit in journal.take_commits() {
             api.metrics.count_commit(commit);
@@ -146,9 +146,10 @@ impl Service {
             waiters.wake_applied(journal.version().0, &mut wake);
             waiters.wake_any(&mut wake);
         }
-        if has_ended_barriers {
-            let passed = if journal.is_reachable() { journal.passed_barrier() } else { u64::MAX };
-            waiters.wake_passed(passed, wake);
+        if !journal.is_reachable() {
+            waiters.wake_unreachable(wake);
+        } else if has_passed_barriers {
+            waiters.wake_passed(journal.passed_barrier(), wake);
         }
         api.tell_holder_changes(now);
         Ok(has_loaded)

@@ -80,6 +80,15 @@ impl Waiters {
         }
     }
 
+    /// Wakes the connections whose requests wait in vain while the store is unreachable: for a barrier, or for another
+    /// request's change.
+    pub fn wake_unreachable(&mut self, mut wake: impl FnMut(Token)) {
+        self.wake_passed(u64::MAX, &mut wake);
+        while let Some((_, mut group)) = self.other.pop_first() {
+            group.drain().for_each(&mut wake);
+        }
+    }
+
     /// Wakes the connections whose requests wait for a `resourceVersion` of at most `applied`.
     pub fn wake_applied(&mut self, applied: u64, mut wake: impl FnMut(Token)) {
         while let Some(connection) = self.versions.pop(applied) {
@@ -274,6 +283,17 @@ mod tests {
         assert_eq!(woken(|wake| waiters.wake_settled(1, wake)), [5]);
         assert_eq!(woken(|wake| waiters.wake_settled(2, wake)), [7, 3, 4]);
         assert!(waiters.is_empty());
+    }
+
+    #[test]
+    fn an_unreachable_store_wakes_those_that_wait_for_barriers_and_other_changes() {
+        let mut waiters = Waiters::default();
+        let wake_ups = [WakeUp::OwnTicket(1), WakeUp::OtherTicket(2), WakeUp::Barrier(3), WakeUp::Version(4)];
+        for (token, wake_up) in wake_ups.into_iter().enumerate() {
+            waiters.add(wake_up, 100, Token(token));
+        }
+        assert_eq!(woken(|wake| waiters.wake_unreachable(wake)), [2, 1]);
+        assert_eq!(waiters.len(), 2, "the outcome of an own change is unknown");
     }
 
     #[test]
