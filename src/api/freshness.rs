@@ -72,7 +72,10 @@ impl Api {
         if is_write(call) || !self.may_be_behind() {
             return Ok(None);
         }
-        let version = match (call.query.value("continue"), call.query.value("resourceVersion")) {
+        // A read of one Lease ignores `continue`.
+        let is_list = matches!(route, Route::Namespace(_) | Route::AllNamespaces);
+        let token = if is_list { call.query.value("continue") } else { None };
+        let version = match (token, call.query.value("resourceVersion")) {
             (Some(token), _) if !token.is_empty() => {
                 ContinueToken::decode(&token).ok().and_then(|token| token.version())
             }
@@ -188,6 +191,7 @@ mod tests {
     use crate::lease::Lease;
     use crate::limits::{BARRIER_WAIT_MS_MAX, VERSION_WAIT_MS_MAX};
     use crate::table::change::Change;
+    use crate::table::snapshot::{Range, Snapshot};
     use crate::timestamp::Time;
 
     /// A replica: one of several processes that share a store.
@@ -275,6 +279,19 @@ mod tests {
             assert_eq!(other.ask(Method::Get, "", query, ""), (200, true), "{query}");
         }
         assert_eq!(other.ask(Method::Get, "", "watch=1&resourceVersion=0", ""), (200, false));
+    }
+
+    /// Goal: `continue` does not make a read of one Lease return an old state.
+    #[test]
+    fn only_a_list_is_served_at_the_version_of_its_continue_token() {
+        let [mut one, mut other] = two();
+        one.create("a");
+        other.ask(Method::Get, "/a", "", "");
+        one.create("b");
+        let range = Range::Namespace("default".into());
+        let token = ContinueToken::after(&Snapshot::now(&other.table, range)).encode();
+        assert_eq!(other.ask(Method::Get, "", &format!("limit=5&continue={token}"), ""), (200, false));
+        assert_eq!(other.ask(Method::Get, "/b", &format!("continue={token}"), ""), (200, true));
     }
 
     #[test]
