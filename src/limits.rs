@@ -1,6 +1,9 @@
 //! Limits on what a peer costs the server: received bytes, memory, unread responses, and work. A turn is one pass
 //! through the event loop.
 //!
+//! A TLS peer is anonymous if it has no certificate, or one that gives it no rights
+//! ([`crate::auth::Credentials::is_anonymous`]).
+//!
 //! Other modules have further limits. [`crate::http2::limits`] contains the limits of an HTTP/2 connection. Limits on
 //! API values, such as the length of a name, are with the other rules of the API. A limit that only one module needs is
 //! in the file of that module. Examples are the limits of a parser, of a list of error messages, of a cache, and of the
@@ -72,11 +75,11 @@ pub const METADATA_ENTRIES_MAX: usize = 1_000;
 /// characters. An ordinary Lease has a few hundred characters.
 pub const METERED_BYTES_MIN: usize = 16 * 1024;
 
-/// Maximum bytes of a request body from a peer without a certificate. Such a peer may only read the health and the
-/// version of the server.
+/// Maximum bytes of a request body from an anonymous peer. Such a peer may only read the health and the version of the
+/// server.
 pub const ANONYMOUS_BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// Maximum number of open HTTP/2 streams of a peer without a certificate.
+/// Maximum number of open HTTP/2 streams of an anonymous peer.
 pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
 
 /// Maximum bytes of unserved requests on an HTTP/2 connection, as a multiple of the maximum body size. Above this
@@ -90,8 +93,8 @@ pub const CONNECTION_BODIES_MAX: usize = 10;
 pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
 
 /// Maximum bytes of unserved requests on a connection while all connections together have [`RECEIVED_BYTES_TOTAL_HIGH`]
-/// or more. The limit always applies to a peer without a certificate, and never to a front proxy. A request beyond this
-/// limit gets 429. An ordinary Lease is far smaller.
+/// or more. The limit always applies to an anonymous peer, and never to a front proxy. A request beyond this limit gets
+/// 429. An ordinary Lease is far smaller.
 pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
 
 /// Maximum number of claims (`api::reclaim`), which only claims in the namespace `kube-system` may exceed. After a
@@ -143,9 +146,9 @@ pub const ACCEPTS_PER_TURN: usize = 256;
 /// Bytes read from one connection in one turn after which the next connection is served.
 pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
 
-/// Bytes read in one turn from one connection of a peer without a certificate, after which the next connection is
-/// served. The requests of such a peer are short. A connection whose bytes contain no request counts as slow: at most
-/// one slow connection runs in a turn (see the description of a turn in docs/architecture.md).
+/// Bytes read in one turn from one connection of an anonymous peer, after which the next connection is served. The
+/// requests of such a peer are short. A connection whose bytes contain no request counts as slow: at most one slow
+/// connection runs in a turn (see the description of a turn in docs/architecture.md).
 pub const ANONYMOUS_READ_BYTES_PER_TURN: usize = 4 * 1024;
 
 /// Bytes read from all connections between two reads of the clock. Reading these bytes takes a quarter of a
@@ -224,8 +227,8 @@ pub const STATUS_TEXT_BYTES_MAX: usize = 64 * 1024;
 /// event, and continues no list. The last piece of output may exceed this number by its own size.
 pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 
-/// Bytes of output queued on the connection of a peer without a certificate, above which no request is served. While
-/// more than [`QUEUED_BYTES_TOTAL_HIGH`] is queued on all connections, this limit applies to all peers.
+/// Bytes of output queued on the connection of an anonymous peer, above which no request is served. While more than
+/// [`QUEUED_BYTES_TOTAL_HIGH`] is queued on all connections, this limit applies to all peers.
 pub const QUEUED_BYTES_LOW: usize = 16 * 1024;
 
 /// Bytes of output that wait for a socket or a flow-control window on all connections, above which each connection is

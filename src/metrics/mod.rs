@@ -250,7 +250,8 @@ impl Metrics {
         self.encode_holders(&mut out);
         out.single_gauge(
             "coordination_handover_serves",
-            "1 while this server serves the Leases without restrictions; 0 in a hand-over and after a rollback.",
+            "1 while this server serves the Leases without restrictions; 0 during a takeover or a rollback, and \
+             afterwards as long as kube-apiserver serves the Leases.",
             u8::from(handover.serves),
         );
         out.single_gauge(
@@ -433,7 +434,8 @@ impl Metrics {
         );
         out.single_gauge(
             "coordination_waiting_requests",
-            "Requests that wait for the journal, for another change of their Lease, or for a namespace.",
+            "Requests that wait for the journal, for another change of their Lease, for changes of other replicas, for \
+             a resourceVersion, for a namespace, or during a takeover for built-in storage.",
             self.last.waiting_requests,
         );
         let counts = self.counts;

@@ -1,5 +1,5 @@
-//! All scenarios of perf/run, in the order in which they are measured. A floor is a scenario for comparison: the least
-//! that any server needs for such a load.
+//! All scenarios of perf/run, in the order in which they are measured. A floor is a scenario for comparison: it
+//! measures a program that does less for a request than this project's server, or no server at all.
 
 use crate::lab::{Placement, Wire};
 
