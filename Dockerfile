@@ -39,10 +39,10 @@ LABEL org.opencontainers.image.title="coordination-apiserver" \
 COPY --from=build /image/coordination-apiserver /usr/local/bin/coordination-apiserver
 # The base image's user "nonroot", as a number: a kubelet with runAsNonRoot cannot resolve names.
 USER 65532:65532
-# glibc returns the free end of its heap in one call. During the deletion of a million Leases that call delays the loop by
-# up to 5 ms (docs/performance.md). With this trim_threshold the process keeps its heap; its memory limit must allow for
-# the peak anyway. A set trim_threshold stops glibc from raising mmap_threshold to its usual final value, so that value
-# is set too.
+# glibc returns the free end of its heap in one call. During the deletion of a million Leases, that call delays the
+# event loop by up to 5 ms (docs/performance.md). With this trim_threshold, the process keeps its freed heap. The memory
+# limit of the process must allow for the peak anyway. A set trim_threshold stops glibc from raising mmap_threshold to
+# its usual final value, so that value is set too.
 ENV GLIBC_TUNABLES=glibc.malloc.trim_threshold=1000000000000:glibc.malloc.mmap_threshold=33554432
 EXPOSE 8443
 ENTRYPOINT ["/usr/local/bin/coordination-apiserver"]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Kills the server with SIGKILL under full write load, starts it again, and checks that no acknowledged write is lost.
 ///
 /// Many clients write and read through real connections, and watchers resume their watches after each kill. A checker
-/// compares all answers and events. Leases must be linearizable; no write may be lost or invented, and no event missed
+/// checks all answers and events. Leases must be linearizable; no write may be lost or invented, and no event missed
 /// or repeated.
 ///
 /// Exit status: 0 no violation; 1 violations, or the run failed or ended early; 2 wrong usage.
@@ -30,8 +30,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) leases: Option<u32>,
 
-    /// Number of events in the server's event log, from which watches resume; with fewer events the server takes more
-    /// snapshots
+    /// Number of events in the server's watch window, from which watches resume; with fewer events the server takes
+    /// more snapshots
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..))]
     pub(crate) watch_window_events: u32,
 

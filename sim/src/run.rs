@@ -55,7 +55,7 @@ pub struct Options {
 
     /// State of the page cache after a failed sync: pages stay dirty (kept), pages are marked clean as on Linux
     /// (forgotten), or they are marked clean and dropped at the next start of the server (cold). With `forgotten` some
-    /// seeds fail: a server that does not drop the pages builds on pages that the next power cut loses
+    /// seeds fail: the disk does not obey the server's order to drop the pages, and the next power cut loses the pages
     #[arg(long, value_name = "kept|forgotten|cold", default_value = "kept", hide_possible_values = true)]
     pub failed_syncs: FailedSyncs,
 

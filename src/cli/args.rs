@@ -63,8 +63,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
 
-    /// PEM file with the certificate authorities of clients. The CN of a client certificate is the user, the O are the
-    /// groups. The file replaces the authority in --cert-dir, so the server makes no admin certificate.
+    /// PEM file with the certificate authorities of clients. The CN of a client certificate names the user, and each O
+    /// names a group. The file replaces the authority in --cert-dir, so the server makes no admin certificate.
     ///
     /// [default: ca.crt in --cert-dir, or the cluster's with --requestheader-from-cluster]
     #[arg(long, value_name = "FILE")]
@@ -183,7 +183,7 @@ pub struct Args {
     pub max_connections: NonZeroUsize,
 
     /// Number of events in the watch window: the last changes of Leases, in memory. A watch resumes from the window,
-    /// and a list of an earlier state reads the window. From a version before the window, both get 410.
+    /// and a list of an earlier state reads the window. Both get 410 for a version before the window.
     #[arg(long, value_name = "N", default_value = "100000")]
     pub watch_window_events: NonZeroUsize,
 
@@ -195,7 +195,9 @@ pub struct Args {
     /// Quota: bytes of memory for the Leases of all namespaces.
     ///
     /// A namespace may take at most half of the quota that the other namespaces do not use. Each Lease counts for at
-    /// least 16 KiB. In kube-node-lease and kube-system only the bytes of a Lease above 16 KiB count.
+    /// least 16 KiB. The exceptions are kube-node-lease and kube-system. There, a Lease has two parts: its labels,
+    /// annotations, owner references and finalizers, and all its other fields. Only the bytes of a part above 16 KiB
+    /// count.
     ///
     /// Above the quota the server refuses creations with 403. It also refuses updates that lengthen labels,
     /// annotations, owner references or finalizers, and updates after which all other fields together have more than
@@ -227,7 +229,7 @@ pub struct Args {
 
     /// Approximate maximum size of the journal in etcd, in bytes. Replicas delete the oldest entries of a longer
     /// journal, even if the watch window still contains their changes. A replica that starts later does not have these
-    /// changes: a watch that resumes there from before them gets 410.
+    /// changes in its watch window: a watch that resumes at this replica from before these changes gets 410.
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
     pub etcd_journal_bytes: NonZeroUsize,
 
@@ -267,8 +269,8 @@ pub struct Args {
     pub reclaim_seconds: u32,
 
     /// Features of kube-apiserver that are switched on or off, as Name=true or Name=false, separated by commas. Known:
-    /// ShardedListAndWatch (alpha, default false): the parameter shardSelector limits a list or watch to one shard of
-    /// the Leases.
+    /// ShardedListAndWatch (alpha, default false): the parameter shardSelector limits a list, a watch or a deletion of
+    /// a collection to one shard of the Leases.
     #[arg(long, value_name = "GATES", value_delimiter = ',')]
     pub feature_gates: Vec<String>,
 
@@ -288,8 +290,8 @@ pub enum Command {
     /// as far as possible. It never changes a store.
     Inspect(InspectArgs),
 
-    /// Move all Leases with their versions from a data folder to etcd, or back, while no server uses either. The new
-    /// store must be empty. The old store stays as it is. Watches from before the move get 410.
+    /// Copy all Leases with their versions from a data folder to etcd, or back, while no server uses either. The new
+    /// store must be empty. The Leases of the old store stay as they are. Watches from before the copy get 410.
     MigrateStorage(MigrateArgs),
 
     /// Switch the cluster's Leases over from kube-apiserver to the replicas of this server, while clients go on. The

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClusterEtcdArgs {
     /// URLs of the cluster's etcd, in which kube-apiserver stores its built-in Leases, separated by commas. During a
-    /// takeover, this server copies Leases from the cluster's etcd. Until the end of a rollback, it copies its changes
-    /// back. Without this flag, the commands takeover and rollback need --without-etcd. The server writes to the
-    /// cluster's etcd only while the APIService of Leases names a Service.
+    /// takeover, this server copies Leases from the cluster's etcd. From then until the end of a rollback, this server
+    /// writes its changes there. It omits renewals from 65 minutes after the takeover until the rollback. Without this
+    /// flag, the commands takeover and rollback need --without-etcd. The server writes to the cluster's etcd only while
+    /// the APIService of Leases names a Service.
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub cluster_etcd_servers: Vec<String>,
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 /// Flags of etcd.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EtcdArgs {
-    /// URLs of etcd's members, separated by commas, for --storage etcd: http:// or https:// with a host and a port.
+    /// URLs of the members of the etcd in which replicas store Leases (--storage etcd), separated by commas: http:// or
+    /// https:// with a host and a port.
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub etcd_servers: Vec<String>,
 

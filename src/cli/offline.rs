@@ -18,7 +18,7 @@ pub struct InspectArgs {
     #[command(flatten)]
     pub etcd: EtcdArgs,
 
-    /// Print each change of the journal, one JSON object a line.
+    /// Print each change of the journal, one JSON object a line, instead of a summary of the store.
     #[arg(long)]
     pub changes: bool,
 }
@@ -30,7 +30,7 @@ pub struct MigrateArgs {
     #[arg(long, value_name = "KIND", value_enum)]
     pub from: DurableKind,
 
-    /// Storage to which the Leases are moved. Its store must be new: no server has used it.
+    /// Storage to which the Leases are copied. Its store must be new: no server has used it.
     #[arg(long, value_name = "KIND", value_enum)]
     pub to: DurableKind,
 

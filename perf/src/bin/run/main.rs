@@ -36,7 +36,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
-/// Measures the server on one core under load from another; scenarios named -together share both cores.
+/// Measures the server on one core under load from another core. In scenarios whose names end with -together, server
+/// and load share both cores.
 ///
 /// For each scenario, prints requests per second, latencies, the server's processor time for each request, the server's
 /// memory, and the limit: the process that used 95 % of a core or more. The processor time is from the kernel's
@@ -54,7 +55,7 @@ struct Args {
     #[arg(long)]
     list: bool,
 
-    /// Runs few and small scenarios for fractions of a second, as a test: its figures mean nothing
+    /// Runs small scenarios briefly, as a test: the figures mean nothing
     #[arg(long)]
     quick: bool,
 
