@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Kills the server with SIGKILL under full write load, starts it again, and checks that no acknowledged write is lost.
 ///
 /// Many clients write and read through real connections, and watchers resume their watches after each kill. A checker
-/// checks all answers and events. Leases must be linearizable; no write may be lost or invented, and no event missed
+/// examines all answers and events. Leases must be linearizable; no write may be lost or invented, and no event missed
 /// or repeated.
 ///
 /// Exit status: 0 no violation; 1 violations, or the run failed or ended early; 2 wrong usage.
