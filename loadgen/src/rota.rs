@@ -296,9 +296,10 @@ mod tests {
         assert_eq!((rota.next_due(3_000_000_000), rota.is_owed()), (3_000_000_000, false));
     }
 
-    /// Even if timers are checked late, a renewal that is due before the end of the load must come once per period. In
-    /// this test, timers are not checked from 1 s to 5 s, and the load ends at 4 s. A renewal that is due in between is
-    /// performed late or, without `looks_again`, is abandoned at the end.
+    /// Goal: even if timers are checked late, each renewal that is due before the end of the load counts once per
+    /// period, as performed or as abandoned. Method: the load ends at 4 s, and timers are not checked from 1 s to 5 s.
+    /// If the test checks them again at 5 s (`looks_again`), the renewals due from 1 s to 4 s are performed late.
+    /// Otherwise they are abandoned.
     #[test]
     fn requests_due_before_the_end_count_once_per_period() {
         const S: u64 = 1_000_000_000;

@@ -175,8 +175,9 @@ pub struct Args {
     pub insecure_port: u16,
 
     /// Maximum number of open connections on all ports together. At the limit, a new connection evicts the oldest
-    /// connection that is at least half a second old and whose client has no rights. (Such a client has no certificate,
-    /// or one that gives no rights.) If there is no such connection, the new one waits.
+    /// connection on the TLS port whose client has no rights: no certificate, or one that gives no rights. Each client
+    /// first has half a second to show a certificate. Until then, or if every client has rights, the new connection
+    /// waits.
     // The default is enough for 10,000 kubelets with one connection each, for other clients, and for the old
     // connections of nodes that reconnect.
     #[arg(long, value_name = "N", default_value = "16384")]

@@ -4,7 +4,8 @@ use super::error::Malformed;
 use crate::hpack::{Field, FieldBuf, NameId};
 use crate::http::{is_target_well, is_token_byte, parse_decimal};
 
-/// A valid request head: the positions of its parts in the [`FieldBuf`] that was checked.
+/// A valid request head: the positions of its parts in the [`FieldBuf`] that was checked, and the value of
+/// `content-length`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHead {
     method: usize,

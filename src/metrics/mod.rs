@@ -109,7 +109,8 @@ pub struct TurnEnd {
     /// Number of long responses that the server has ended since the start, because the peer did not read them. Each
     /// time, another user needed the permit of the response.
     pub long_responses_revoked: u64,
-    /// Bytes of output that wait for a flow-control window or a socket, on all connections.
+    /// Bytes of output that wait for a flow-control window or a socket, on all connections. Bytes that TLS has already
+    /// encrypted do not count.
     pub queued_bytes: usize,
     /// Received bytes of unanswered requests on all connections.
     pub received_bytes: usize,

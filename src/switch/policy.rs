@@ -301,12 +301,12 @@ pub(super) async fn install(
     Ok(installed)
 }
 
-/// Repeats `probe` at each kube-apiserver until it succeeds, for `limit` from `begun` at most. The last probe may take
-/// [`ANSWER_MIN`] longer. So even if `limit` has passed before this call, a kube-apiserver can still pass its first
-/// probe.
+/// Probes one kube-apiserver after another, each until `probe` succeeds. Fails if a probe fails later than `limit`
+/// after `begun`. Each probe has at least [`ANSWER_MIN`]. So even if `limit` has passed before this call, each
+/// kube-apiserver gets one probe.
 ///
 /// # Errors
-/// The last error of the probe of a kube-apiserver.
+/// The error of the last probe at the first kube-apiserver that fails.
 pub(super) async fn await_effect(
     clients: &Clients,
     begun: Instant,

@@ -44,7 +44,8 @@ pub(super) fn next(
     Some(next)
 }
 
-/// Whether the work of the phase Measuring is done, or the measured time is over.
+/// Whether the phase Measuring is over. The verb decides what ends the phase: its work is done, or the measured time is
+/// over, or, for lists, both.
 pub(super) fn is_measured(course: &Course, work: &Work, connections: &Connections, now: u64) -> bool {
     course.phase() == Phase::Measuring
         && match course.verb {
