@@ -55,7 +55,8 @@ pub struct Options {
 
     /// State of the page cache after a failed sync: pages stay dirty (kept), pages are marked clean as on Linux
     /// (forgotten), or they are marked clean and dropped at the next start of the server (cold). With `forgotten` some
-    /// seeds fail: the disk does not obey the server's order to drop the pages, and the next power cut loses the pages
+    /// seeds fail: the disk ignores the server's order to drop the pages. So a server that starts again relies on pages
+    /// that the next power cut loses
     #[arg(long, value_name = "kept|forgotten|cold", default_value = "kept", hide_possible_values = true)]
     pub failed_syncs: FailedSyncs,
 

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 pub struct ClusterEtcdArgs {
     /// URLs of the cluster's etcd, in which kube-apiserver stores its built-in Leases, separated by commas. During a
     /// takeover, this server copies Leases from the cluster's etcd. From then until the end of a rollback, this server
-    /// writes its changes there. It omits renewals from 65 minutes after the takeover until the rollback. Without this
-    /// flag, the commands takeover and rollback need --without-etcd. The server writes to the cluster's etcd only while
-    /// the APIService of Leases names a Service.
+    /// writes changes of Leases back to the cluster's etcd. Between 65 minutes after the takeover and the rollback,
+    /// this server writes back no renewals. Without this flag, the commands takeover and rollback need --without-etcd.
+    /// The server writes to the cluster's etcd only while the APIService of Leases names a Service.
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub cluster_etcd_servers: Vec<String>,
 
