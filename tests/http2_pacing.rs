@@ -104,9 +104,9 @@ fn heads(mut octets: &[u8]) -> Vec<(u8, u32)> {
     heads
 }
 
-/// A connection is full if its complete requests take half of the bytes that it may hold. On a full connection, long
-/// requests need not wait for short ones. Incomplete bodies must not make a connection full. So the short request here
-/// is answered before the two long patches.
+/// A connection is full if its complete requests take more than half of the bytes that it may hold. On a full
+/// connection, long requests need not wait for short ones. Incomplete bodies must not make a connection full. So the
+/// short request here is answered before the two long patches.
 #[test]
 fn incomplete_bodies_beside_long_requests() {
     let mut connection = InMemory::new();

@@ -104,7 +104,8 @@ pub(super) fn select_shard(call: &Call<'_>, options: &mut ListOptions) -> Result
     Ok(())
 }
 
-/// Returns the range of keys that a request covers: the Leases in its path, restricted by its field selector.
+/// Returns the range of keys that a request must read: the Leases in its path. A field selector that requires a
+/// namespace, or a name in a known namespace, makes the range smaller.
 pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
     // If the field selector names another namespace than the path, the path decides the range. The field selector then
     // matches no Lease.

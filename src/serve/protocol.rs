@@ -222,8 +222,9 @@ impl Protocol {
     }
 
     /// [Releases the memory](crate::api::job::Job::check) of each job in two cases: its deadline has passed, or the
-    /// server has revoked its permit (the right to a long response). If the output has no room, the jobs count as
-    /// waiting for the peer to read. Then the server may revoke their permits, and give them to other users.
+    /// server has revoked its permit (the right to a long response). If the output has no room, or if an HTTP/2 job
+    /// waits for the window of its stream, the job counts as waiting for the peer to read. Then the server may revoke
+    /// its permit, and give the permit to another user.
     pub fn check_jobs(&mut self, now: Now, has_room: bool) {
         match self {
             Self::Undecided => {}

@@ -191,7 +191,7 @@ async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, Swi
 ///
 /// # Errors
 /// If a kube-apiserver has not switched within `limit`. The error names that kube-apiserver and the reason. The last
-/// request may take [`ANSWER_MIN`] longer.
+/// request to each kube-apiserver may take [`ANSWER_MIN`] longer.
 async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Result<(), SwitchError> {
     let begun = Instant::now();
     // If no replica answers, the UID of the hand-over's Lease is unknown. Then only the name of the Lease is compared.

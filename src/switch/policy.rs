@@ -303,7 +303,7 @@ pub(super) async fn install(
 
 /// Probes one kube-apiserver after another, each until `probe` succeeds. Fails if a probe fails later than `limit`
 /// after `begun`. Each probe has at least [`ANSWER_MIN`]. So even if `limit` has passed before this call, each
-/// kube-apiserver gets one probe.
+/// kube-apiserver gets one probe, unless an earlier one has failed.
 ///
 /// # Errors
 /// The error of the last probe at the first kube-apiserver that fails.

@@ -94,7 +94,7 @@ pub(super) fn rustls_config(serving: Arc<CertifiedKey>, trust: Arc<Trust>) -> Se
     config
 }
 
-/// Returns the only crypto provider of this process.
+/// Returns the default crypto provider of aws-lc-rs. All TLS code of this crate gets its provider from here.
 #[must_use]
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
