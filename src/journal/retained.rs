@@ -35,7 +35,7 @@ struct Segment {
 }
 
 impl Retained {
-    /// Creates a count of no entries. A segment is complete as soon as it reaches a number of `segment_max`.
+    /// Creates a count of no entries. A segment is complete as soon as it reaches either limit in `segment_max`.
     pub(super) fn new(segment_max: Amount) -> Self {
         Self { segments: VecDeque::new(), total: Amount::default(), segment_max }
     }

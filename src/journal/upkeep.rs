@@ -59,6 +59,8 @@ pub(super) struct Upkeep {
     retry_ms: Option<u64>,
     /// Time before which no snapshot is begun, in ms. Set when the store has refused a piece of a snapshot.
     snapshot_retry_ms: Option<u64>,
+    /// Size of the entries that were appended since the last truncation, in bytes.
+    appended_bytes: u64,
     /// Time before which the next piece of a snapshot or the next deletion is not started, in ms. Meanwhile, the
     /// processor and the store serve requests.
     pause_ms: Option<u64>,
@@ -138,6 +140,7 @@ impl Upkeep {
             patience_ms: 0,
             retry_ms: None,
             snapshot_retry_ms: None,
+            appended_bytes: 0,
             pause_ms: None,
             duration_ms: None,
         }
@@ -146,6 +149,7 @@ impl Upkeep {
     /// Counts a new entry of the journal.
     pub(super) fn count_entry(&mut self, position: Position, bytes: usize) {
         self.retained.push(position, bytes);
+        self.appended_bytes += bytes as u64;
         self.since.add(bytes);
         if let Some(taking) = &mut self.taking {
             taking.since.add(bytes);
@@ -312,21 +316,30 @@ impl Upkeep {
                     }
                 }
             }
-            Some(Task::Truncate(up_to)) => self.on_truncated(up_to),
+            Some(Task::Truncate(up_to)) => {
+                let deleted_bytes = self.on_truncated(up_to);
+                // A pause would let the journal grow without a limit while entries are appended faster than deleted.
+                if std::mem::take(&mut self.appended_bytes) >= deleted_bytes {
+                    return false;
+                }
+            }
         }
         let pause_ms = config.limits.upkeep_pause_ms(took_us);
         self.pause_ms = (pause_ms > 0).then(|| now_ms.saturating_add(pause_ms));
         false
     }
 
-    fn on_truncated(&mut self, up_to: Position) {
+    /// Counts the entries up to `up_to` as deleted. Returns their size in bytes.
+    fn on_truncated(&mut self, up_to: Position) -> u64 {
+        let before = self.retained.total();
         self.retained.on_truncated(up_to);
+        let Amount { entries, bytes } = self.retained.total();
         if let Base::Snapshot(base) = &self.manifest.base
             && self.retained.truncation(base.position).is_none()
         {
-            let Amount { entries, bytes } = self.retained.total();
             info!(up_to = up_to.0, entries, bytes, "journal truncated");
         }
+        before.bytes - bytes
     }
 
     /// Handles the manifest of a durable commit. Returns whether the manifest has finished a snapshot.

@@ -90,6 +90,7 @@ impl Server {
             journal_bytes_max: sim.swarm.journal_bytes_max,
             renewal_wait_ms: if device.is_none() { 30 } else { 0 },
             truncated_entries_max: 8,
+            truncated_bytes_max: 4_096,
             dropped_chunks_max: 1,
             ..Limits::default()
         };
