@@ -474,18 +474,28 @@ fn belief(leases: &[Lease]) -> Duration {
 ///
 /// # Errors
 /// Always. If the request for the step `not-ours` fails, the error is the reason. Otherwise the error is [`TOO_LATE`],
-/// followed by the reason if the APIService is not made local, or if the policies cannot be deleted.
+/// followed by the reason if the policies cannot be deleted, or if the APIService cannot be made local.
 pub(super) async fn end_late(clients: &Clients, claim: &mut Claim, report: &mut Report<'_>) -> Result<(), SwitchError> {
     claim.ask(clients, Phase::Hold, Some(Step::NotOurs)).await?;
-    let finished = async {
-        make_local_if_registered(clients).await?;
-        // By the request above, every other rollback has lost its right to request phases. So nobody needs a policy
-        // that another rollback has installed.
-        finish(clients, policy::find(clients.cluster()).await?, report).await
+    // By this request, every other rollback loses its right to request phases. So nobody needs a policy that another
+    // rollback has installed.
+    let removed = async {
+        match policy::find(clients.cluster()).await? {
+            Some(found) => found.remove(clients.cluster()).await,
+            None => Ok(()),
+        }
     }
     .await;
-    // The next run finds a complete rollback, and reports success. So even if `finish` fails, this run reports that the
-    // rollback is too late.
+    // The replicas refuse all writes now. So even if a policy is left, the APIService must be local.
+    let finished = async {
+        make_local_if_registered(clients).await?;
+        removed?;
+        finish(clients, None, report).await
+    }
+    .await;
+    report_silent(clients, report);
+    // The next run finds a complete rollback, and reports success. So even if one of these steps fails, this run
+    // reports that the rollback is too late.
     Err(finished.map_or_else(|why| failed(TOO_LATE, why), |()| SwitchError(TOO_LATE.to_owned())))
 }
 
