@@ -159,11 +159,23 @@ fn without_etcd_only_reads_from_version_zero_are_served() {
     let mut watch = Watch::open(replica.endpoint(), &format!("{}?watch=true", collection(NAMESPACE)));
     assert_eq!(watch.next()["object"], created);
     etcd.signal("STOP");
+    let write = |holder: &str| {
+        let mut changed = created.clone();
+        changed["spec"]["holderIdentity"] = holder.into();
+        let mut client = client(&replica);
+        thread::spawn(move || client.call("PUT", &path(NAMESPACE, "a"), &changed.to_string()))
+    };
+    let in_flight = write("x");
+    thread::sleep(Duration::from_millis(300));
+    let behind_it = write("y");
     eventually("the replica is not ready", || !replica.answers());
+    assert!(!in_flight.is_finished(), "its outcome is unknown");
+    behind_it.join().unwrap().expect_status(503, "a write behind a change in flight");
     for (method, target, body) in [
         ("GET", path(NAMESPACE, "a"), String::new()),
         ("GET", collection(NAMESPACE), String::new()),
         ("POST", collection(NAMESPACE), new("b")),
+        ("PUT", path(NAMESPACE, "a"), created.to_string()),
     ] {
         let refused = client(&replica).call(method, &target, &body).expect_status(503, &target);
         assert_eq!(refused.head.field("retry-after"), Some("1"), "{target}");
@@ -172,8 +184,10 @@ fn without_etcd_only_reads_from_version_zero_are_served() {
     assert_eq!(client(&replica).call("GET", &old, "").expect_status(200, "version 0").json(), created);
     etcd.signal("CONT");
     eventually("the replica is ready again", || replica.answers());
+    let changed = in_flight.join().unwrap().expect_status(200, "the change in flight").json();
+    assert_eq!(watch.next()["object"], changed, "the watch is still open");
     let made = create(&mut client(&replica), "b");
-    assert_eq!(watch.next()["object"], made, "the watch is still open");
+    assert_eq!(watch.next()["object"], made);
 }
 
 /// A relay between a replica and etcd. Only this relay's replica loses etcd when a test cuts or hangs the relay.

@@ -35,6 +35,7 @@ use crate::http::Method;
 use crate::resource::BUILT_IN_VERSIONS_END;
 use crate::route::Route;
 use crate::table::Table;
+use crate::verb::Verb;
 use crate::watch::WatchStart;
 
 /// Whether a request is a read with a query, which may contain a `resourceVersion` that the table does not have yet.
@@ -72,8 +73,8 @@ impl Api {
         if is_write(call) || !self.may_be_behind() {
             return Ok(None);
         }
-        // A read of one Lease ignores `continue`.
-        let is_list = matches!(route, Route::Namespace(_) | Route::AllNamespaces);
+        // A read of one Lease and a watch ignore `continue`.
+        let is_list = super::verb_of(call.head, route) == Some(Verb::List);
         let token = if is_list { call.query.value("continue") } else { None };
         let version = match (token, call.query.value("resourceVersion")) {
             (Some(token), _) if !token.is_empty() => {
@@ -292,6 +293,8 @@ mod tests {
         let token = ContinueToken::after(&Snapshot::now(&other.table, range)).encode();
         assert_eq!(other.ask(Method::Get, "", &format!("limit=5&continue={token}"), ""), (200, false));
         assert_eq!(other.ask(Method::Get, "/b", &format!("continue={token}"), ""), (200, true));
+        one.create("c");
+        assert_eq!(other.ask(Method::Get, "", &format!("watch=1&continue={token}"), ""), (422, true));
     }
 
     #[test]
