@@ -29,7 +29,7 @@ use tokio::time::timeout;
 
 /// Label of the slices that this server maintains, and the value of this label.
 const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "coordination-apiserver");
-/// Label of a slice with the name of its Service.
+/// Label whose value is the name of the Service of a slice.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// Name of the Service's port.
 const PORT_NAME: &str = "https";

@@ -63,10 +63,11 @@ impl Template {
         self.format
     }
 
-    /// Appends the encoding of the Lease with the three values in `values`. Omits the first `from` bytes, which must
-    /// precede all three values. Returns `false` and appends nothing if the values do not fit. In JSON, a value fits if
-    /// it takes as many bytes as the value in the template. In protobuf, another `renewTime` may take more or fewer
-    /// bytes, if the enclosing lengths keep their widths.
+    /// Appends the encoding of the Lease with the three values in `values`. Omits the first `from` bytes. They must end
+    /// before the three values, and in protobuf also before the length of the Lease message. Returns `false` and
+    /// appends nothing if the values do not fit. In JSON, a value fits if it takes as many bytes as the value in the
+    /// template. In protobuf, another `renewTime` may take more or fewer bytes, if the lengths of the messages around
+    /// it take as many bytes as before.
     #[inline]
     #[must_use]
     pub fn push(&self, out: &mut Vec<u8>, from: usize, values: &Values) -> bool {

@@ -65,7 +65,8 @@ impl Applied {
         self.links.get(behind.checked_sub(1)?).map(|link| link.entries)
     }
 
-    /// Classifies an entry. Only the class decides whether the entry is applied. Every replica finds the same class.
+    /// Returns the order of an entry relative to the entries before it. Every replica finds the same order. Only an
+    /// entry that is next is applied.
     pub(super) fn order(&self, header: &Header) -> Order {
         let last = self.writers.last(header.writer);
         if last.is_none() && header.after < self.writers.forgotten {

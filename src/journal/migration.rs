@@ -47,14 +47,14 @@ const RECORDS_AT_ONCE: usize = 64 * 1024;
 /// Number of the new store's first snapshot.
 const FIRST_SNAPSHOT: SnapshotId = SnapshotId(1);
 
-/// Copies all Leases from one store to a new store. The old store is not changed. `open_new` opens the new store, once
-/// the old store is loaded and no replica writes to it.
+/// Copies all Leases from one store to a new store. The old store is not changed. `open_new` opens the new store, after
+/// the old store was loaded and no replica was found to write to the old store.
 ///
 /// # Errors
-/// [`EngineError`]: the old store is missing, unreadable or in use by replicas, or the new store is in use or cannot be
+/// [`EngineError`]: the old store is missing, unreadable or in use, or the new store holds data already or cannot be
 /// written. A failed attempt leaves no valid new store, so the migration can be repeated. The exception is a last write
-/// with an unknown outcome: etcd gives no answer, or has no space. The error then says that the new store may be
-/// complete.
+/// with an unknown outcome: the sync of the disk failed, or etcd gave no answer or had no space. The error then says
+/// that the new store may be complete.
 pub fn migrate(
     from: Place<'_>,
     open_new: impl FnOnce() -> Result<Place<'static>, EngineError>,

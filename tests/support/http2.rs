@@ -235,7 +235,7 @@ impl Http2Client {
         }
     }
 
-    /// Waits until the stream ends, and returns its data.
+    /// Waits until the stream ends, and returns all that was received on it.
     ///
     /// # Panics
     /// If the stream stays open.

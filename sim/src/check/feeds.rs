@@ -1,4 +1,5 @@
-//! Checks of watches: a watcher sees every version once and in order, over all its connections.
+//! Checks of watches: over all its connections, a watcher sees each version of its namespace exactly once, with the
+//! right kind of event. The watcher itself checks the order of the versions (`clients::watcher`).
 
 use super::history::{Feed, History, SeenKind};
 use super::timeline::{Timeline, named};

@@ -38,7 +38,8 @@ pub(crate) struct Store {
     /// The stream that was found or inserted last. Most frames follow a frame of the same stream, so this saves a
     /// look-up.
     last_found: Option<StreamKey>,
-    /// The write queue: streams that want to write, and whose own window is open or was open when they were queued.
+    /// The write queue: streams that want to write. A stream joins only while its own window is open. The window may
+    /// have closed since.
     ready: Queue,
 }
 

@@ -135,7 +135,7 @@ impl ManagedFields {
         Self(Some(entries.into()))
     }
 
-    /// Returns the entries, in the order of their encoding.
+    /// Returns the entries, in the order in which they are encoded.
     #[must_use]
     pub fn entries(&self) -> &[ManagedFieldsEntry] {
         self.0.as_deref().unwrap_or_default()
