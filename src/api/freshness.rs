@@ -74,8 +74,8 @@ impl Api {
             return Ok(None);
         }
         // A read of one Lease and a watch ignore `continue`.
-        let is_list = super::verb_of(call.head, route) == Some(Verb::List);
-        let token = if is_list { call.query.value("continue") } else { None };
+        let is_list = || super::verb_of(call.head, route) == Some(Verb::List);
+        let token = call.query.value("continue").filter(|_| is_list());
         let version = match (token, call.query.value("resourceVersion")) {
             (Some(token), _) if !token.is_empty() => {
                 ContinueToken::decode(&token).ok().and_then(|token| token.version())
