@@ -322,18 +322,19 @@ impl Cluster {
 
     /// Makes the APIService local. kube-apiserver notices it at once.
     pub(crate) fn make_local(&mut self) {
-        (self.version, self.was_registered) = (self.version + 1, false);
-        let service = self.objects.get_mut(API_SERVICE).expect("the APIService");
-        service["spec"]["service"] = Value::Null;
-        service["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.set_service(Value::Null);
     }
 
     /// Registers the Service in the APIService again, as a GitOps tool does. kube-apiserver notices it at once.
     pub(crate) fn register(&mut self) {
-        (self.version, self.was_registered) = (self.version + 1, true);
-        let service = self.objects.get_mut(API_SERVICE).expect("the APIService");
-        service["spec"]["service"] = api_service()["spec"]["service"].clone();
-        service["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.set_service(api_service()["spec"]["service"].clone());
+    }
+
+    fn set_service(&mut self, service: Value) {
+        (self.version, self.was_registered) = (self.version + 1, !service.is_null());
+        let found = self.objects.get_mut(API_SERVICE).expect("the APIService");
+        found["spec"]["service"] = service;
+        found["metadata"]["resourceVersion"] = self.version.to_string().into();
     }
 
     /// Returns the built-in Leases and their paths.
